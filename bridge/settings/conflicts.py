@@ -44,91 +44,97 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _trust(settings)
 
 
+def _of(section: str, *names: str) -> tuple[Path, ...]:
+    """The paths of settings of one section."""
+    return tuple((section, name) for name in names)
+
+
+def _in(route: str, *fields: str) -> tuple[Path, ...]:
+    """The paths of fields of one route."""
+    return tuple((ROUTES, route, field) for field in fields)
+
+
 def _bridge(settings: Settings) -> Iterator[Conflict]:
     if settings.bridge.instance and settings.bridge.workers > 1:
-        paths = (("bridge", "instance"), ("bridge", "workers"))
-        yield Conflict(paths, "must be empty if bridge.workers is more than 1: workers must not share a name")
+        text = "must be empty if bridge.workers is more than 1: workers must not share a name"
+        yield Conflict(_of("bridge", "instance", "workers"), text)
 
 
 def _tls(section: str, part: Redis | RabbitMQ) -> Iterator[Conflict]:
-    url: Path = (section, "url")
     files = {"ca_file": part.ca_file, "cert_file": part.cert_file, "key_file": part.key_file}
     if part.key_file and not part.cert_file:
-        yield Conflict(((section, "key_file"), (section, "cert_file")), f"requires {section}.cert_file")
+        yield Conflict(_of(section, "key_file", "cert_file"), f"requires {section}.cert_file")
     scheme = part.url.get_secret_value().partition("://")[0]
     secure = scheme.replace("redis", "rediss", 1) if section == "redis" else "amqps"
     for name, file in files.items():
         if file and scheme not in ("rediss", "rediss+sentinel", "rediss+cluster", "amqps"):
             # Otherwise the files would be ignored, and passwords would cross the network in clear text.
-            yield Conflict(((section, name), url), f"requires TLS: {section}.url must begin with {secure}://")
+            yield Conflict(_of(section, name, "url"), f"requires TLS: {section}.url must begin with {secure}://")
     yield from _missing_files(section, files)
 
 
 def _rabbitmq_login(rabbitmq: RabbitMQ) -> Iterator[Conflict]:
     """A login needs its own settings, and none of another login's."""
-    by: Path = ("rabbitmq", "auth_mechanism")
-    url: Path = ("rabbitmq", "url")
     external = rabbitmq.auth_mechanism == "EXTERNAL"
     if external and not (rabbitmq.cert_file and rabbitmq.url.get_secret_value().startswith("amqps://")):
         text = "requires a client certificate: rabbitmq.cert_file, and a rabbitmq.url that begins with amqps://"
-        yield Conflict((by, ("rabbitmq", "cert_file"), url), text)
+        yield Conflict(_of("rabbitmq", "auth_mechanism", "cert_file", "url"), text)
     given = [name for name, value in _oauth_of(rabbitmq).items() if value]
     if external:
         unused = [*given, *(["password"] if rabbitmq.password.get_secret_value() else [])]
         for name in unused:
-            yield Conflict((("rabbitmq", name), by), 'is not used with rabbitmq.auth_mechanism = "EXTERNAL"')
+            text = 'is not used with rabbitmq.auth_mechanism = "EXTERNAL"'
+            yield Conflict(_of("rabbitmq", name, "auth_mechanism"), text)
     elif given:
-        first: Path = ("rabbitmq", given[0])
-        yield from _oauth("rabbitmq", rabbitmq, first)
+        yield from _oauth("rabbitmq", rabbitmq, given[0])
         if rabbitmq.password.get_secret_value():
-            text = f"is not used with {'.'.join(first)}: the token is the password"
-            yield Conflict((("rabbitmq", "password"), first), text)
+            text = f"is not used with rabbitmq.{given[0]}: the token is the password"
+            yield Conflict(_of("rabbitmq", "password", given[0]), text)
 
 
 def _kafka(settings: Settings) -> Iterator[Conflict]:
     kafka = settings.kafka
-    protocol: Path = ("kafka", "security_protocol")
     yield from _kafka_login(kafka)
     if kafka.key_file and not kafka.cert_file:
-        yield Conflict((("kafka", "key_file"), ("kafka", "cert_file")), "requires kafka.cert_file")
+        yield Conflict(_of("kafka", "key_file", "cert_file"), "requires kafka.cert_file")
     files = {"ca_file": kafka.ca_file, "cert_file": kafka.cert_file, "key_file": kafka.key_file}
     for name, file in files.items():
         if file and not kafka.security_protocol.endswith("SSL"):
             text = 'requires TLS: kafka.security_protocol must be "SSL" or "SASL_SSL"'
-            yield Conflict((("kafka", name), protocol), text)
+            yield Conflict(_of("kafka", name, "security_protocol"), text)
     yield from _missing_files("kafka", files)
 
 
 def _missing_files(section: str, files: Mapping[str, str]) -> Iterator[Conflict]:
     for name, file in files.items():
         if file and not FilePath(file).is_file():
-            yield Conflict(((section, name),), "names a file that does not exist")
+            yield Conflict(_of(section, name), "names a file that does not exist")
 
 
 def _kafka_login(kafka: Kafka) -> Iterator[Conflict]:
     """A login needs its own settings, and none of another login's."""
-    by: Path = ("kafka", "sasl_mechanism")
     password = {"sasl_username": kafka.sasl_username, "sasl_password": kafka.sasl_password.get_secret_value()}
     given = {**password, **_oauth_of(kafka), "aws_region": kafka.aws_region}
     if not kafka.security_protocol.startswith("SASL"):
         for name in [name for name, value in given.items() if value]:
-            paths = (("kafka", name), ("kafka", "security_protocol"))
-            yield Conflict(paths, 'requires kafka.security_protocol = "SASL_SSL"')
+            text = 'requires kafka.security_protocol = "SASL_SSL"'
+            yield Conflict(_of("kafka", name, "security_protocol"), text)
         return
     if kafka.sasl_mechanism == "AWS_MSK_IAM":
         names: set[str] = {"aws_region"}
         if not kafka.aws_region:
-            yield Conflict((by, ("kafka", "aws_region")), "requires kafka.aws_region")
+            yield Conflict(_of("kafka", "sasl_mechanism", "aws_region"), "requires kafka.aws_region")
     elif kafka.sasl_mechanism == "OAUTHBEARER":
         names = set(_oauth_of(kafka))
-        yield from _oauth("kafka", kafka, by)
+        yield from _oauth("kafka", kafka, "sasl_mechanism")
     else:
         names = set(password)
         if not all(password.values()):
-            needs = (("kafka", "security_protocol"), ("kafka", "sasl_username"), by)
+            needs = _of("kafka", "security_protocol", "sasl_username", "sasl_mechanism")
             yield Conflict(needs, "requires kafka.sasl_username and kafka.sasl_password")
     for name in [name for name, value in given.items() if value and name not in names]:
-        yield Conflict((("kafka", name), by), f"is not used with kafka.sasl_mechanism = {kafka.sasl_mechanism!r}")
+        text = f"is not used with kafka.sasl_mechanism = {kafka.sasl_mechanism!r}"
+        yield Conflict(_of("kafka", name, "sasl_mechanism"), text)
 
 
 def _oauth_of(part: OAuth) -> dict[str, str]:
@@ -137,50 +143,48 @@ def _oauth_of(part: OAuth) -> dict[str, str]:
     return {**found, "oauth_client_secret": part.oauth_client_secret.get_secret_value()}
 
 
-def _oauth(section: str, part: OAuth, asked_by: Path) -> Iterator[Conflict]:
+def _oauth(section: str, part: OAuth, asked_by: str) -> Iterator[Conflict]:
     """What a login by OAuth needs. ``asked_by``: the setting that asks for it."""
-    issuer: Path = (section, "oauth_issuer")
     if bool(part.oauth_issuer) == bool(part.oauth_token_url):
         text = f"requires {section}.oauth_issuer or {section}.oauth_token_url, and not both"
-        yield Conflict((asked_by, issuer, (section, "oauth_token_url")), text)
+        yield Conflict(_of(section, asked_by, "oauth_issuer", "oauth_token_url"), text)
     if not part.oauth_client_id or not part.oauth_client_secret.get_secret_value():
         text = f"requires {section}.oauth_client_id and {section}.oauth_client_secret"
-        yield Conflict((asked_by, (section, "oauth_client_id"), (section, "oauth_client_secret")), text)
+        yield Conflict(_of(section, asked_by, "oauth_client_id", "oauth_client_secret"), text)
     if part.oauth_ca_file and not FilePath(part.oauth_ca_file).is_file():
-        yield Conflict(((section, "oauth_ca_file"),), "names a file that does not exist")
+        yield Conflict(_of(section, "oauth_ca_file"), "names a file that does not exist")
 
 
 def _times(settings: Settings) -> Iterator[Conflict]:
     dispatch, retry = settings.dispatch, settings.retry
     if dispatch.takeover >= dispatch.lease:
         text = f"must be shorter than dispatch.lease ({_pair('takeover', dispatch.takeover, 'lease', dispatch.lease)})"
-        yield Conflict((("dispatch", "takeover"), ("dispatch", "lease")), text)
+        yield Conflict(_of("dispatch", "takeover", "lease"), text)
     if retry.max < retry.first:
         text = f"must not be shorter than retry.first ({_pair('max', retry.max, 'first', retry.first)})"
-        yield Conflict((("retry", "max"), ("retry", "first")), text)
+        yield Conflict(_of("retry", "max", "first"), text)
 
 
 def listening_conflicts(settings: Settings) -> Iterator[Conflict]:
     """Conflicts that matter to a process which serves HTTP. Other commands may lack the tokens of a service."""
     http = settings.http
-    listen: Path = ("http", "listen")
     if http.enabled and not is_loopback(http.listen) and not settings.auth.known():
         text = (
             "lets other machines read and change messages, so it requires auth.admin_token (or operator_token, "
             'viewer_token). Set one, or listen on "127.0.0.1:8480"'
         )
-        yield Conflict((listen, ("auth", "admin_token")), text)
+        yield Conflict((("http", "listen"), ("auth", "admin_token")), text)
 
 
 def _http(settings: Settings) -> Iterator[Conflict]:
     http = settings.http
     yield from _tokens(settings)
     if bool(http.cert_file) != bool(http.key_file):
-        yield Conflict((("http", "cert_file"), ("http", "key_file")), "requires http.cert_file and http.key_file")
+        yield Conflict(_of("http", "cert_file", "key_file"), "requires http.cert_file and http.key_file")
     yield from _missing_files("http", {"cert_file": http.cert_file, "key_file": http.key_file})
     if settings.canary.every <= settings.canary.delay:
         text = f"must be longer than canary.delay ({write_duration(settings.canary.delay)})"
-        yield Conflict((("canary", "every"), ("canary", "delay")), text)
+        yield Conflict(_of("canary", "every", "delay"), text)
 
 
 def _tokens(settings: Settings) -> Iterator[Conflict]:
@@ -215,17 +219,14 @@ def _kind(settings: Settings, name: str) -> Iterator[Conflict]:
         yield from _retry(name, route)
     yield from _out_of_place(name, route)
     if not route.stored and len(route.targets) > 1:
-        paths: tuple[Path, ...] = ((ROUTES, name, "deliver_to"), (ROUTES, name, "mode"))
-        yield Conflict(paths, f"must be one name if the mode is {route.mode}")
+        yield Conflict(_in(name, "deliver_to", "mode"), f"must be one name if the mode is {route.mode}")
     if len(route.targets) > 1 and route.broker == "kafka":
         if settings.release_of(name) == "transactional":
-            paths = ((ROUTES, name, "deliver_to"), (ROUTES, name, "release"))
-            yield Conflict(paths, "must be one name if release is transactional")
+            yield Conflict(_in(name, "deliver_to", "release"), "must be one name if release is transactional")
         for field in filter(route.changes, ("also", "allow_to")):
-            text = "must not be set: deliver_to has several names"
-            yield Conflict(((ROUTES, name, field), (ROUTES, name, "deliver_to")), text)
+            yield Conflict(_in(name, field, "deliver_to"), "must not be set: deliver_to has several names")
     if route.changes("on_full") and not (route.max_parked or route.max_parked_bytes):
-        yield Conflict(((ROUTES, name, "on_full"),), "requires max_parked or max_parked_bytes")
+        yield Conflict(_in(name, "on_full"), "requires max_parked or max_parked_bytes")
 
 
 def _out_of_place(name: str, route: Route) -> Iterator[Conflict]:
@@ -241,29 +242,26 @@ def _out_of_place(name: str, route: Route) -> Iterator[Conflict]:
         for only in (entry for entry in info.metadata if isinstance(entry, Only)):
             for (by, value), text in texts.items():
                 if getattr(only, by) == value != getattr(route, by):
-                    yield Conflict(((ROUTES, name, field), (ROUTES, name, by)), text)
+                    yield Conflict(_in(name, field, by), text)
 
 
 def _retry(name: str, route: Route) -> Iterator[Conflict]:
-    kind: Path = (ROUTES, name, "kind")
     if not route.stored:
-        yield Conflict(((ROUTES, name, "mode"), kind), "must be redis on a retry route")
+        yield Conflict(_in(name, "mode", "kind"), "must be redis on a retry route")
     if route.broker == "rabbitmq":
         for field in filter(route.changes, ("intercept", "deliver_to")):
             text = "must not be set: a retry route returns messages to its queue alone"
-            yield Conflict(((ROUTES, name, field), kind), text)
+            yield Conflict(_in(name, field, "kind"), text)
     ending = "exchange" if route.broker == "rabbitmq" else "topic"
     if route.then != "dead" and not route.then.startswith(f"{ending}:"):
-        yield Conflict(((ROUTES, name, "then"), (ROUTES, name, "broker")), f'must be "dead" or "{ending}:NAME"')
+        yield Conflict(_in(name, "then", "broker"), f'must be "dead" or "{ending}:NAME"')
     if route.hold and route.order == "none":
-        text = "must be false if order is none, which keeps no order"
-        yield Conflict(((ROUTES, name, "hold"), (ROUTES, name, "order")), text)
+        yield Conflict(_in(name, "hold", "order"), "must be false if order is none, which keeps no order")
     grows = [field for field in _GROWING if route.changes(field)]
     if route.schedule and grows:
-        paths: tuple[Path, ...] = ((ROUTES, name, "schedule"), (ROUTES, name, grows[0]))
-        yield Conflict(paths, f"must not be set together with {', '.join(grows)}")
+        yield Conflict(_in(name, "schedule", grows[0]), f"must not be set together with {', '.join(grows)}")
     if route.max and route.max < route.first:
-        yield Conflict(((ROUTES, name, "max"), (ROUTES, name, "first")), "must not be shorter than first")
+        yield Conflict(_in(name, "max", "first"), "must not be shorter than first")
 
 
 # RabbitMQ: exchanges and queues
@@ -278,33 +276,33 @@ def _exchanges(settings: Settings) -> Iterator[Conflict]:
 
 def _exchange_names(settings: Settings, name: str) -> Iterator[Conflict]:
     route = settings.routes[name]
-    intercept, queue = (ROUTES, name, "intercept"), (ROUTES, name, "queue")
     if route.queue.startswith("amq."):
-        yield Conflict((queue,), 'must not start with "amq.": RabbitMQ reserves these names')
+        yield Conflict(_in(name, "queue"), 'must not start with "amq.": RabbitMQ reserves these names')
     if route.retries:
         yield from _failing_queue(settings, name)
         return
     if not route.intercept:
-        yield Conflict((intercept,), "must not be empty: postdate cannot intercept the default exchange")
+        yield Conflict(_in(name, "intercept"), "must not be empty: postdate cannot intercept the default exchange")
     if route.intercept.startswith("amq."):
-        yield Conflict((intercept,), 'must not start with "amq.": RabbitMQ reserves these names')
+        yield Conflict(_in(name, "intercept"), 'must not start with "amq.": RabbitMQ reserves these names')
     if len(settings.queue_of(name).encode()) > 255:
         # A queue that is set is checked by its rule. Only the default name can be too long here.
-        yield Conflict((queue, intercept), "must be set: the default name contains the route's and is over 255 bytes")
+        text = "must be set: the default name contains the route's and is over 255 bytes"
+        yield Conflict(_in(name, "queue", "intercept"), text)
 
 
 def _failing_queue(settings: Settings, name: str) -> Iterator[Conflict]:
     """Yield what is wrong with the queue of a retry route's consumers."""
-    path: Path = (ROUTES, name, "queue")
+    path = _in(name, "queue")
     queue = settings.routes[name].queue
     if not queue:
-        yield Conflict((path,), "must name the queue of the consumers")
+        yield Conflict(path, "must name the queue of the consumers")
     if own_queues(settings).fullmatch(queue):
-        yield Conflict((path,), f'is "{queue}", an internal queue of postdate: name the queue of the consumers')
+        yield Conflict(path, f'is "{queue}", an internal queue of postdate: name the queue of the consumers')
     for other in takewhile(lambda candidate: candidate != name, settings.routes_of("rabbitmq")):
         if settings.routes[other].retries and settings.routes[other].queue == queue:
             text = f'is "{queue}", whose rejected messages {ROUTES}.{other} returns already'
-            yield Conflict((path, (ROUTES, other, "queue")), text)
+            yield Conflict(path + _in(other, "queue"), text)
     longest = f"{settings.queue_of(name)}.{BACK}"
     if len(longest.encode()) > 255:
         yield Conflict(((ROUTES, name),), "has a name that is too long for a queue of RabbitMQ")
@@ -317,11 +315,11 @@ def _shared(settings: Settings) -> Iterator[Conflict]:
         intercept, queue = settings.routes[name].intercept, settings.queue_of(name)
         first = intercepts.setdefault(intercept, name) if intercept else name
         if first != name:
-            paths: tuple[Path, ...] = ((ROUTES, name, "intercept"), (ROUTES, first, "intercept"))
+            paths = _in(name, "intercept") + _in(first, "intercept")
             yield Conflict(paths, f'is "{intercept}", which {ROUTES}.{first} intercepts already')
         first = queues.setdefault(queue, name)
         if first != name:
-            paths = ((ROUTES, name, "queue"), (ROUTES, first, "queue"), (ROUTES, name, "intercept"))
+            paths = _in(name, "queue") + _in(first, "queue") + _in(name, "intercept")
             yield Conflict(paths, f'is "{queue}", which is already the queue of {ROUTES}.{first}')
 
 
@@ -331,17 +329,17 @@ def _exchange_loops(settings: Settings) -> Iterator[Conflict]:
     for name, route in routes.items():
         if own.fullmatch(route.last_target):
             text = f'names "{route.last_target}", an exchange that postdate declares for itself: name your own exchange'
-            yield Conflict(((ROUTES, name, "then"),), text)
-        path: Path = (ROUTES, name, "deliver_to")
+            yield Conflict(_in(name, "then"), text)
+        path = _in(name, "deliver_to")
         for target in route.targets:
             if own.fullmatch(target):
                 text = f'is "{target}", an exchange that postdate declares for itself: name your own exchange'
-                yield Conflict((path,), text)
+                yield Conflict(path, text)
             if not target and len(route.targets) > 1:
-                yield Conflict((path,), 'must not have the default exchange ("") among several')
+                yield Conflict(path, 'must not have the default exchange ("") among several')
             for other, intercepting in routes.items():
                 if target and target == intercepting.intercept:
-                    yield Conflict((path, (ROUTES, other, "intercept")), _looping(target, name, other))
+                    yield Conflict(path + _in(other, "intercept"), _looping(target, name, other))
 
 
 def _looping(target: str, route: str, interceptor: str) -> str:
@@ -424,94 +422,92 @@ def _topic_loops(intake: _Named, all_named: list[_Named]) -> Iterator[Conflict]:
 def _allowed_topics(settings: Settings, named: list[_Named]) -> Iterator[Conflict]:
     taken = [(intake.route, intake.naming) for intake in named]
     for name in settings.routes_of("kafka"):
-        path: Path = (ROUTES, name, "allow_to")
+        path = _in(name, "allow_to")
         for item, topic in enumerate(settings.routes[name].allow_to, start=1):
             if not is_topic(topic):
-                yield Conflict((path,), f"(item {item}) must be the name of a topic, without *")
+                yield Conflict(path, f"(item {item}) must be the name of a topic, without *")
             elif (route := taken_by(topic, taken)) is not None:
-                yield Conflict((path,), f"(item {item}) {_looping(topic, name, route)}")
+                yield Conflict(path, f"(item {item}) {_looping(topic, name, route)}")
 
 
 def _last_topics(settings: Settings, named: list[_Named]) -> Iterator[Conflict]:
     """A retry route that reads its own last topic would write to it again at once, for ever."""
     taken = [(intake.route, intake.naming) for intake in named]
     for name in settings.routes_of("kafka"):
-        topic, path = settings.routes[name].last_target, (ROUTES, name, "then")
+        topic, path = settings.routes[name].last_target, _in(name, "then")
         if not topic:
             continue
         if not is_topic(topic):
-            yield Conflict((path,), f'names "{topic}", which cannot be the name of a topic')
+            yield Conflict(path, f'names "{topic}", which cannot be the name of a topic')
         elif (route := taken_by(topic, taken)) is not None:
             whose = "this route" if route == name else f"{ROUTES}.{route}"
-            yield Conflict((path,), f'names "{topic}", which {whose} intercepts: messages could loop forever')
+            yield Conflict(path, f'names "{topic}", which {whose} intercepts: messages could loop forever')
         elif topic in {naming.deliver_to for naming in settings.routes[name].pairs()}:
-            yield Conflict((path,), f'names "{topic}", the destination of this route: messages could loop forever')
+            yield Conflict(path, f'names "{topic}", the destination of this route: messages could loop forever')
 
 
 def _level_topics(settings: Settings, name: str, named: list[_Named]) -> Iterator[Conflict]:
-    mode: Path = (ROUTES, name, "mode")
+    mode = _in(name, "mode")
     prefix = settings.level_prefix_of(name)
     if len(prefix) > _LEVEL_PREFIX_MAX:
         text = f"and the route's name must have at most {_LEVEL_PREFIX_MAX - 2} characters together"
-        yield Conflict((("kafka", "group"), mode), text)
+        yield Conflict(_of("kafka", "group") + mode, text)
     if settings.routes[name].tombstones == "cancel":
-        yield Conflict(((ROUTES, name, "tombstones"), mode), "must be deliver if the mode is levels")
+        yield Conflict(_in(name, "tombstones") + mode, "must be deliver if the mode is levels")
     for intake in named:
         if takes_level_topic(intake.naming, prefix):
             text = f'is "{intake.naming.intercept}", which matches the level topics of {ROUTES}.{name}: "{prefix}*"'
-            yield Conflict((intake.path("intercept"), mode), intake.says(text))
+            yield Conflict((intake.path("intercept"), *mode), intake.says(text))
 
 
 # Modes, and what producers may ask for
 
 
 def _modes(settings: Settings) -> Iterator[Conflict]:
-    listed = ("headers", "levels")
+    listed = _of("headers", "levels")
     for name, route in settings.routes.items():
-        mode: Path = (ROUTES, name, "mode")
+        mode = _in(name, "mode")
         if route.mode in ("ladder", "native") and route.broker == "kafka":
-            yield Conflict((mode, (ROUTES, name, "broker")), "must be redis or levels on Kafka")
+            yield Conflict(_in(name, "mode", "broker"), "must be redis or levels on Kafka")
         handed = route.mode in ("ladder", "native") and route.broker == "rabbitmq"
         if handed and settings.levels.last_hop == "broker":
-            yield Conflict((("levels", "last_hop"), mode), f"must be bridge: {ROUTES}.{name} has mode {route.mode}")
+            yield Conflict(_of("levels", "last_hop") + mode, f"must be bridge: {ROUTES}.{name} has mode {route.mode}")
         if route.mode == "levels" and len(set(settings.headers.levels)) < len(settings.headers.levels):
-            yield Conflict((listed, mode), f"must not contain a level twice: {ROUTES}.{name} has mode levels")
+            yield Conflict(listed + mode, f"must not contain a level twice: {ROUTES}.{name} has mode levels")
         longest = max(settings.headers.levels)
         if route.mode == "levels" and route.broker == "rabbitmq" and longest > _RABBITMQ_TTL_MAX:
             limit = f"{write_duration(_RABBITMQ_TTL_MAX)} (x-message-ttl = {_RABBITMQ_TTL_MAX})"
-            yield Conflict((listed, mode), f"contains {write_duration(longest)}, but RabbitMQ's limit is {limit}")
+            yield Conflict(listed + mode, f"contains {write_duration(longest)}, but RabbitMQ's limit is {limit}")
         if route.mode != "redis" and len(settings.queue_of(name).encode()) > _QUEUE_MAX:
             text = f"must be at most {_QUEUE_MAX} bytes if the mode is {route.mode}"
-            yield Conflict(((ROUTES, name, "queue"), mode), text)
+            yield Conflict(_in(name, "queue") + mode, text)
 
 
 def _trust(settings: Settings) -> Iterator[Conflict]:
     for name, route in settings.routes.items():
         if route.tombstones == "cancel" and not route.cancel:
-            paths: tuple[Path, ...] = ((ROUTES, name, "tombstones"), (ROUTES, name, "cancel"))
-            yield Conflict(paths, "must be deliver if cancel is false")
+            yield Conflict(_in(name, "tombstones", "cancel"), "must be deliver if cancel is false")
         if route.on_same_key and route.mode != "redis":
-            paths = ((ROUTES, name, "on_same_key"), (ROUTES, name, "mode"))
-            yield Conflict(paths, f"is only for mode redis: mode {route.mode} keeps no keys")
+            yield Conflict(_in(name, "on_same_key", "mode"), f"is only for mode redis: mode {route.mode} keeps no keys")
         if route.broker == "rabbitmq" and "allow_to" in route.model_fields_set:
             yield from _allowed_queues(settings, name, route)
 
 
 def _allowed_queues(settings: Settings, name: str, route: Route) -> Iterator[Conflict]:
-    path: Path = (ROUTES, name, "allow_to")
+    path = _in(name, "allow_to")
     if route.target and not route.allow_to:
         return
     if route.target:
         text = f'is only for deliver_to = "": the bindings of exchange "{route.target}" choose the queues'
-        yield Conflict((path, (ROUTES, name, "deliver_to")), text)
+        yield Conflict(_in(name, "allow_to", "deliver_to"), text)
         return
     if not route.allow_to:
-        yield Conflict((path,), "must name at least one queue. Remove it to let producers name any queue")
+        yield Conflict(path, "must name at least one queue. Remove it to let producers name any queue")
     if settings.headers.keep_cc:
-        yield Conflict((path, ("headers", "keep_cc")), "requires headers.keep_cc = false: CC can name more queues")
+        yield Conflict(path + _of("headers", "keep_cc"), "requires headers.keep_cc = false: CC can name more queues")
     own = own_queues(settings)
     for item, queue in enumerate(route.allow_to, start=1):
         if not queue:
-            yield Conflict((path,), f"(item {item}) must be the name of a queue")
+            yield Conflict(path, f"(item {item}) must be the name of a queue")
         elif own.fullmatch(queue):
-            yield Conflict((path,), f'(item {item}) is "{queue}", an internal queue of postdate')
+            yield Conflict(path, f'(item {item}) is "{queue}", an internal queue of postdate')
