@@ -52,7 +52,7 @@ def doctor(
         for result in found:
             _print(result)
     else:
-        rows(output, ["level", "subject", "text", "advice"], [_row(result) for result in found])
+        rows(output, ["level", "subject", "text", "advice"], [result.finding() for result in found])
     counted = Counter(result.level for result in found)
     say(", ".join(f"{level.value}: {counted[level]}" for level in Severity))
     if code := exit_code(found):
@@ -73,7 +73,3 @@ def _print(result: CheckResult) -> None:
     print(printable(f"{result.level.value:<4}  {result.subject}: {result.text}."))
     if result.advice:
         print(printable(f"      -> {result.advice}."))
-
-
-def _row(result: CheckResult) -> dict[str, str]:
-    return {"level": result.level.value, "subject": result.subject, "text": result.text, "advice": result.advice}

@@ -38,6 +38,10 @@ class CheckResult:
         """Return it as `check` prints it."""
         return {"level": self.level.value, "subject": self.subject, "text": self.sentence, "code": self.code}
 
+    def finding(self) -> dict[str, str]:
+        """Return it as `doctor` prints it."""
+        return {"level": self.level.value, "subject": self.subject, "text": self.text, "advice": self.advice}
+
 
 def ok(subject: str, text: str, advice: str = "") -> CheckResult:
     """Return a result without trouble."""

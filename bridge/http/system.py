@@ -79,7 +79,7 @@ async def doctor(here: Here) -> Response:
         return await asyncio.to_thread(examine_all, here.settings)
 
     found = [*_judged_reload(here.processes.reloading), *await here.kept.get("doctor", _DOCTOR_S, make)]
-    return reply({"findings": [_finding(result) for result in found]})
+    return reply({"findings": [result.finding() | {"level": result.level.value.lower()} for result in found]})
 
 
 def _judged_reload(last: Reloading) -> Iterator[CheckResult]:
@@ -88,15 +88,6 @@ def _judged_reload(last: Reloading) -> Iterator[CheckResult]:
         why = "; ".join(line.removesuffix(".") for line in last.text.splitlines())
         text = f"the last reload failed, and nothing was changed: {why}"
         yield warn("settings", text, "Correct the file and reload again. The next start would fail")
-
-
-def _finding(result: CheckResult) -> dict[str, str]:
-    return {
-        "level": result.level.value.lower(),
-        "subject": result.subject,
-        "text": result.text,
-        "advice": result.advice,
-    }
 
 
 @reads.get("/audit", summary="Read the audit log", responses={200: {"model": AuditList}, **problems()})

@@ -46,21 +46,7 @@ def message_of(row: Row, settings: Settings | None = None) -> doc.MessageFacts:
 
     With ``settings``, and the payload as ``SHOWN_BYTES`` reads it, also which attempt of a retry route it waits for.
     """
-    facts: dict[str, Any] = {
-        "id": row.id.decode(),
-        "state": row.state.value,
-        "due": write_moment(row.due_ms),
-        "due_ms": row.due_ms,
-        "broker": row.broker or None,
-        "route": row.route,
-        "key": text_of(row.key) or None,
-        "size": row.size,
-        "tries": row.tries,
-        "arrived": write_moment(row.arrived_ms),
-        "arrived_ms": row.arrived_ms,
-        "reason": row.reason or None,
-        "held": row.held,
-    }
+    facts = {**_facts_of(row, row.arrived_ms), "held": row.held}
     if row.broker:
         facts |= broker_of(row.broker).payloads.origin_of(row)
     if row.state is State.PARKED and row.at_ms != row.due_ms:
@@ -74,6 +60,24 @@ def message_of(row: Row, settings: Settings | None = None) -> doc.MessageFacts:
     if settings is not None and (retry := _retry_of(settings, row)):
         facts["retry"] = retry
     return doc.MessageFacts(**facts)
+
+
+def _facts_of(message: Row | HistoryRow, arrived_ms: int) -> dict[str, Any]:
+    """Return what the store and the history both know of a message."""
+    return {
+        "id": message.id.decode(),
+        "state": message.state.value,
+        "due": write_moment(message.due_ms),
+        "due_ms": message.due_ms,
+        "broker": message.broker or None,
+        "route": message.route,
+        "key": text_of(message.key) or None,
+        "size": message.size,
+        "tries": message.tries,
+        "arrived": write_moment(arrived_ms),
+        "arrived_ms": arrived_ms,
+        "reason": message.reason or None,
+    }
 
 
 def _retry_of(settings: Settings, row: Row) -> doc.RetryFacts | None:
@@ -97,18 +101,7 @@ def _retry_of(settings: Settings, row: Row) -> doc.RetryFacts | None:
 def past_of(entry: HistoryRow) -> doc.PastMessage:
     """Return an entry of the history."""
     return doc.PastMessage(
-        id=entry.id.decode(),
-        state=entry.state.value,
-        due=write_moment(entry.due_ms),
-        due_ms=entry.due_ms,
-        broker=entry.broker,
-        route=entry.route,
-        key=text_of(entry.key) or None,
-        size=entry.size,
-        tries=entry.tries,
-        arrived=write_moment(entry.received_ms),
-        arrived_ms=entry.received_ms,
-        reason=entry.reason or None,
+        **_facts_of(entry, entry.received_ms),
         ended=write_moment(entry.ended_ms),
         ended_ms=entry.ended_ms,
         late_ms=entry.late_ms,
