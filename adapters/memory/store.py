@@ -49,9 +49,9 @@ START_MS = 1_800_000_000_000
 class ManualClock(StoreClock):
     """A clock that moves only when a test moves it. The store and every instance read the same moment."""
 
-    def __init__(self, now_ms: int = START_MS) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._now_us = now_ms * 1000.0
+        self._now_us = START_MS * 1000.0
         #: By how much the clock stepped, which no time passed for.
         self.stepped_us = 0.0
 

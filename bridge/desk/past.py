@@ -86,14 +86,9 @@ def judge_step(from_ms: int, step_ms: int) -> int:
     return -(-from_ms // step_ms) * step_ms
 
 
-def summed(slots: Iterable[PastSlot], route: str | None = None) -> list[int]:
-    """Return the sum of the counts by class of lateness, of one route or of all. Pure."""
-    counts = [0] * PLACES
-    for slot in slots:
-        if route is None or slot.route == route:
-            for place, count in enumerate(slot.late):
-                counts[place] += count
-    return counts
+def summed(slots: Iterable[PastSlot]) -> list[int]:
+    """Return the sum of the counts by class of lateness. Pure."""
+    return [sum(counts) for counts in zip([0] * PLACES, *(slot.late for slot in slots), strict=True)]
 
 
 def percentile_ms(late: Sequence[int], share: float) -> float | None:

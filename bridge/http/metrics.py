@@ -49,9 +49,8 @@ VERBS = {"cancel": "cancelled", "reschedule": "rescheduled", "deliver": "deliver
 class StoreGauges:
     """The last look at the store."""
 
-    def __init__(self, open_desk: OpenDesk, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, open_desk: OpenDesk) -> None:
         self._open_desk = open_desk
-        self._now_s = now_s
         self._looked_s = -_FRESH_S
         self._looking: asyncio.Future[None] | None = None
         self.stats: Stats | None = None
@@ -62,8 +61,8 @@ class StoreGauges:
 
     async def refresh(self) -> None:
         """Look, unless the last look is fresh. A store that does not answer soon is left to a later page."""
-        if self._looking is None and self._now_s() - self._looked_s >= _FRESH_S:
-            self._looked_s = self._now_s()
+        if self._looking is None and time.monotonic() - self._looked_s >= _FRESH_S:
+            self._looked_s = time.monotonic()
             self._looking = asyncio.ensure_future(self._look())
         if self._looking is not None:
             done, _ = await asyncio.wait([self._looking], timeout=_WAIT_S)

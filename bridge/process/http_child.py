@@ -170,19 +170,12 @@ class _Running:
 class HttpChild:
     """Keeps the HTTP process running until ``leave``."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        hearing: Sequence[socket.socket],
-        trouble: Callable[[str], None],
-        command: Sequence[str] = COMMAND,
-    ) -> None:
+    def __init__(self, settings: Settings, hearing: Sequence[socket.socket], trouble: Callable[[str], None]) -> None:
         """``hearing``: the ends of the lines from the bridge processes. ``trouble`` takes a sentence about what is
         wrong with HTTP, "" for nothing."""
         self._settings = settings
         self._hearing = hearing
         self._trouble = trouble
-        self._command = command
         self._listening: list[socket.socket] = []
         #: The one that serves, and during a reload the one that takes over.
         self._running: list[_Running] = []
@@ -266,7 +259,7 @@ class HttpChild:
     async def _start(self, replaces: bool) -> _Running:
         hearing, listening = (tuple(line.fileno() for line in lines) for lines in (self._hearing, self._listening))
         heard, telling = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        process = _spawn(self._command, (*hearing, *listening, telling))
+        process = _spawn((*hearing, *listening, telling))
         os.close(telling)
         to, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, process.stdin)
         running = _Running(process, to, heard)
@@ -274,12 +267,12 @@ class HttpChild:
         return running
 
 
-def _spawn(command: Sequence[str], inherited: Sequence[int]) -> subprocess.Popen[bytes]:
+def _spawn(inherited: Sequence[int]) -> subprocess.Popen[bytes]:
     """Start a process in a group of its own: a signal for ours must not end HTTP first.
 
     Not by asyncio: uvloop lacks process groups.
     """
-    return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=inherited, process_group=0)  # noqa: S603 (ours)
+    return subprocess.Popen(COMMAND, stdin=subprocess.PIPE, pass_fds=inherited, process_group=0)  # noqa: S603 (ours)
 
 
 def _written(listening: socket.socket) -> str:
