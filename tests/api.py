@@ -12,8 +12,9 @@ from pydantic import SecretStr
 
 from adapters.memory import Memory, MemoryStore
 from adapters.memory.memory_desk import MemoryDesk
+from adapters.memory.memory_journal import MemoryJournal
 from bridge.app.brokers import broker_of
-from bridge.core.errors import StoreUnavailable
+from bridge.core.errors import Refused, StoreUnavailable
 from bridge.desk.payload import Draft
 from bridge.desk.protocol import Desk
 from bridge.http.access import Role
@@ -21,9 +22,12 @@ from bridge.http.app import create_app
 from bridge.http.backend import Backend
 from bridge.http.line import Processes
 from bridge.http.status import stream
+from bridge.operate.journals import NO_JOURNAL
 from bridge.operate.send import Message, new_id, send
 from bridge.operate.stores import Reserve
 from bridge.parking.identity import Ids
+from bridge.pipeline.move_tail import MoveTail
+from bridge.pipeline.restore import Restorer
 from bridge.settings import Settings
 from bridge.settings.model import Auth, BrokerKind, Route
 
@@ -38,7 +42,9 @@ HOUR_MS = 3_600_000
 
 
 class MemoryStores:
-    """One memory store behind an app."""
+    """One memory store behind an app. ``journal``: its journal, if it has one, which ``write`` writes."""
+
+    journal: MemoryJournal | None = None
 
     def __init__(self) -> None:
         self.memory = Memory()
@@ -67,6 +73,21 @@ class MemoryStores:
         )
         due_ms = self.memory.now_ms() + due_in_ms
         return await send(self.store, self.ids, Message(route, "none", "replace", b"", payload, due_ms, b""))
+
+    @asynccontextmanager
+    async def restorers(self, route: str | None) -> AsyncIterator[list[Restorer]]:
+        if self.journal is None:
+            raise Refused(NO_JOURNAL)
+        await self.journal.open()
+        yield [Restorer(self.store, self.kept, self.journal, self.store)]
+
+    async def write(self) -> list[str]:
+        """Write what waits, and what left, to the journal. Return the ids that wait."""
+        assert self.journal is not None
+        ids = [message_id for shard in self.memory.shards for message_id in shard.messages]
+        await self.journal.write(await self.store.envelopes(ids))
+        await MoveTail(self.journal, self.store).catch_up(range(self.store.shards))
+        return [message_id.decode() for message_id in ids]
 
     async def close(self) -> None:
         self.closed = True

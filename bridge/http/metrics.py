@@ -43,7 +43,13 @@ _WITHIN_MS = {"1m": 60_000, "10m": 600_000, "1h": 3_600_000, "6h": 21_600_000, "
 #: Opens the desk of all stores, or returns the open one. Raises as a command does.
 OpenDesk = Callable[[], Awaitable[Desk]]
 #: The counters of the verbs.
-VERBS = {"cancel": "cancelled", "reschedule": "rescheduled", "deliver": "delivered_early", "retry": "retried"}
+VERBS = {
+    "cancel": "cancelled",
+    "reschedule": "rescheduled",
+    "deliver": "delivered_early",
+    "retry": "retried",
+    "restore": "restored",
+}
 
 
 class StoreGauges:

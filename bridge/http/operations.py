@@ -11,20 +11,26 @@ from bridge.core.errors import SettingsError
 from bridge.core.state import State
 from bridge.http.access import Caller, Role, router
 from bridge.http.backend import Backend, Here, Who, reply
-from bridge.http.messages import NAMES, criteria, judge_header
+from bridge.http.messages import NAMES, as_bytes, criteria, judge_header
 from bridge.http.problems import Problem
-from bridge.http.schemas import Bulk, BulkFilter, problems
+from bridge.http.schemas import Bulk, BulkFilter, Restore, problems
 from bridge.operate.bulk import MESSAGES_MAX, OPERATOR_MAX, Selection
-from bridge.operate.documents import DryRun, OperationFacts, OperationList
+from bridge.operate.documents import DryRun, OperationFacts, OperationList, RestorePreview
+from bridge.operate.find import in_the_api
 from bridge.operate.moments import read_due
 from bridge.operate.operator import Due
+from bridge.operate.restoring import read_order
 from bridge.operate.select import read_ids
-from bridge.operate.verbs import Verb, verb_of
+from bridge.operate.verbs import RESTORE, Verb, verb_of
+
+#: A dry run of a restore that takes longer is cut. It waits 2 s for young messages to be parked.
+_COUNT_S = 5.0
 
 reads = router(Role.VIEWER, "operations")
 writes = router(Role.OPERATOR, "operations")
 
 _BULK: dict[int | str, Any] = {200: {"model": DryRun}, 202: {"model": OperationFacts}, **problems(409)}
+_RESTORE: dict[int | str, Any] = {200: {"model": RestorePreview}, 202: {"model": OperationFacts}, **problems(409)}
 _ONE: dict[int | str, Any] = {200: {"model": OperationFacts}, **problems(404)}
 
 
@@ -67,6 +73,30 @@ def _due(asked: Bulk, verb: Verb) -> Due | None:
     if asked.after is not None or asked.at is not None:
         raise SettingsError(f"The verb {verb.name} has no due time. Leave out in and at.")
     return None
+
+
+async def restore(asked: Restore, here: Here, who: Who) -> Response:
+    """Restore, or count what a restore would bring back."""
+    operator = here.operator(who)
+    asks = asked.model_dump(exclude={"dry_run", "reason"})
+    asks["key"] = as_bytes("key", asked.key) if asked.key else None
+    order = read_order(await operator.now_ms(), in_the_api, **asks)
+    if asked.dry_run:
+        async with here.looking():
+            return reply(await operator.preview_restore(order, _COUNT_S))
+    most = None if who.role is Role.ADMIN else OPERATOR_MAX
+    return reply(await operator.restore(order, asked.reason, most), 202)
+
+
+writes.add_api_route(
+    f"/{RESTORE.name}",
+    restore,
+    methods=["POST"],
+    summary=RESTORE.summary,
+    description=RESTORE.help,
+    status_code=202,
+    responses=_RESTORE,
+)
 
 
 @reads.get("/operations", summary="List bulk operations", responses={200: {"model": OperationList}, **problems()})

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bridge.operate.documents import Document
 from bridge.operate.verbs import VerbName
+from bridge.pipeline.putback import Overdue
 
 _LONGEST = 10_000
 
@@ -108,6 +109,20 @@ class Bulk(NewDue):
     verb: VerbName
     ids: Annotated[list[str] | None, Field(max_length=_LONGEST, fail_fast=True)] = None
     filter: BulkFilter | None = None
+    dry_run: bool = False
+    max_rate: int | None = Field(None, ge=1, le=100_000, description="messages per second")
+
+
+class Restore(WithReason):
+    """What to restore from the journal; what is left out or empty does not restrict."""
+
+    route: Text = None
+    key: Text = None
+    ids: Annotated[list[str], Field(max_length=_LONGEST, fail_fast=True)] = []
+    due_after: Text = Field(None, examples=["-1h"], description="a time, or a duration from now")
+    due_before: Text = None
+    cancelled: bool = Field(False, description="also what was cancelled or replaced, as far back as journal.keep")
+    overdue: Overdue = Field(Overdue.DELIVER, description="what becomes of messages whose due moment has passed")
     dry_run: bool = False
     max_rate: int | None = Field(None, ge=1, le=100_000, description="messages per second")
 

@@ -51,7 +51,12 @@ async def status(here: Here, who: Who) -> Response:
 
 async def facts(here: Backend, role: Role) -> dict[str, Any]:
     """Return the overview as JSON values. Raises ``Problem`` with the verdict while the store is away."""
-    shown = {"version": __version__, "role": role.title, "bodies": here.settings.ui.bodies}
+    shown = {
+        "version": __version__,
+        "role": role.title,
+        "bodies": here.settings.ui.bodies,
+        "journal": bool(here.settings.journal.url.get_secret_value()),
+    }
     found, overall = await here.judged()
     verdict = {
         "well": overall.well,

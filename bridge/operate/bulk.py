@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -23,11 +23,12 @@ from bridge.desk.past import AuditEntry
 from bridge.desk.protocol import Desk
 from bridge.desk.rows import Row
 from bridge.operate.describe import message_of
-from bridge.operate.documents import DryRun, OperationFacts, VerbResult
+from bridge.operate.documents import DryRun, OperationFacts
 from bridge.operate.find import Criteria, matching
 from bridge.operate.verbs import Verb
 from bridge.parking.identity import ID_BYTES
 
+T = TypeVar("T")
 log = structlog.get_logger("postdate")
 
 BATCH = 250
@@ -138,6 +139,16 @@ def _counted(count: int, complete: bool, sample: Sequence[Row], now_ms: int) -> 
     return DryRun(count=count, complete=complete, sample=[message_of(row) for row in sample], now_ms=now_ms)
 
 
+class Work(Protocol):
+    """What an operation does. ``what`` is how the audit log calls it."""
+
+    verb: str
+    what: str
+
+    async def run(self, run: RunningOperation) -> None:
+        """Do the work batch by batch. Keep ``run.facts`` up to date, and report between batches."""
+
+
 class Operations:
     """The operations that this process runs, and those that the store knows."""
 
@@ -145,7 +156,7 @@ class Operations:
         """``ended`` is called with each operation of this process that has ended."""
         self._desk = desk
         self._ended = ended
-        self._running: dict[str, tuple[_Run, asyncio.Task[None]]] = {}
+        self._running: dict[str, tuple[RunningOperation, asyncio.Task[None]]] = {}
 
     async def all(self) -> list[OperationFacts]:
         """Return the latest operations, the newest first."""
@@ -159,9 +170,7 @@ class Operations:
         """Ask the process that runs an operation to stop it."""
         await (await self._desk()).put_operation(name + _STOP, str(by))
 
-    async def start(
-        self, verb: Verb, chosen: Selection, due_ms: int, rate: int | None, by: Actor, reason: str
-    ) -> OperationFacts:
+    async def start(self, work: Work, by: Actor, reason: str) -> OperationFacts:
         """Start an operation. Raises ``Refused`` where too many run."""
         if len(self._running) >= AT_ONCE:
             raise Refused(f"{AT_ONCE} operations are running. Wait until one has ended, or stop one")
@@ -170,8 +179,8 @@ class Operations:
         now_ms = await desk.now_ms()
         operation = OperationFacts(
             id=f"{now_ms:011x}{secrets.token_hex(3)}",
-            verb=verb.name,
-            what=chosen.what,
+            verb=work.verb,
+            what=work.what,
             who=by.who,
             via=by.via,
             by=str(by),
@@ -186,7 +195,7 @@ class Operations:
             text="",
         )
         await desk.put_operation(operation.id, _kept(operation))
-        run = _Run(desk, operation, chosen, verb, due_ms, rate or RATE)
+        run = RunningOperation(desk, operation, work)
         task = asyncio.create_task(run.run())
         self._running[operation.id] = run, task
         task.add_done_callback(lambda _: self._running.pop(operation.id, None))
@@ -207,28 +216,19 @@ class _Stopped(Exception):
     """Someone asked to stop the operation."""
 
 
-class _Run:
-    """The work of one operation."""
+class RunningOperation:
+    """An operation of this process: its facts as the store keeps them, and whether someone asked to stop it."""
 
-    def __init__(
-        self, desk: Desk, facts: OperationFacts, chosen: Selection, verb: Verb, due_ms: int, rate: int
-    ) -> None:
-        self._desk = desk
+    def __init__(self, desk: Desk, facts: OperationFacts, work: Work) -> None:
+        self.desk = desk
         self.facts = facts
-        self._chosen = chosen
-        self._verb = verb
-        self._due_ms = due_ms
-        self._rate = rate
+        self._work = work
         self._begun_s = self._read_s = time.monotonic()
 
     async def run(self) -> None:
-        """Read the ids, then act on them batch by batch."""
+        """Do the work, and write how it ended."""
         try:
-            ids = await self._ids()
-            self._set(total=len(ids) // ID_BYTES + self.facts.skipped)
-            await self._report()
-            for at in range(0, len(ids), BATCH * ID_BYTES):
-                await self._batch(ids[at : at + BATCH * ID_BYTES])
+            await self._work.run(self)
             await self._end("done")
         except _Stopped as stopped:
             await self._end("stopped", f"Stopped by {stopped}. What was done stays done.")
@@ -247,82 +247,108 @@ class _Run:
             with suppress(PostdateError):
                 await self._end("failed", _DIED)
 
-    async def _ids(self) -> bytes:
-        """Read the ids of the messages. Raises ``Refused`` for too many."""
-        chosen = self._chosen
-        if chosen.ids is not None:
-            return b"".join(dict.fromkeys(chosen.ids))
-        found = bytearray()
-        async for row in matching(self._desk, chosen.routes, chosen.state, chosen.wanted):
-            if row is None:
-                await self._report_in_time()
-                continue
-            if self._verb.spares(row.state.value, row.reason):
-                self._set(skipped=self.facts.skipped + 1)
-                continue
-            found += row.id
-            if len(found) > chosen.most * ID_BYTES:
-                hint = "An admin token allows more. " if chosen.most == OPERATOR_MAX else ""
-                raise Refused(f"Nothing was done: more than {chosen.most} messages match. {hint}Narrow the filter")
-            if len(found) % (500 * ID_BYTES) == 0:
-                await self._report_in_time()
-        return bytes(found)
-
-    async def _batch(self, raw: bytes) -> None:
-        ids = [raw[at : at + ID_BYTES] for at in range(0, len(raw), ID_BYTES)]
-        began = time.monotonic()
-        results = await self._patiently(ids)
-        fine = sum(result.code == FINE for result in results)
-        self._set(done=self.facts.done + fine, skipped=self.facts.skipped + len(results) - fine)
-        await self._write()
-        await self._report_in_time()
-        # A pause even at the highest rate: the store serves deliveries first.
-        await asyncio.sleep(max(0.005, len(ids) / self._rate - (time.monotonic() - began)))
-
-    async def _patiently(self, ids: Sequence[bytes]) -> list[VerbResult]:
-        """Act on a batch, again while the store is away. Every verb is safe to repeat."""
+    async def patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call that is safe to repeat, again while the store or the journal is away."""
         for _ in range(_TRIES):
             try:
-                results = await self._act(ids)
+                result = await call()
             except StoreUnavailable as error:
-                self._set(text=f"Waiting: {error}.")
+                self.set(text=f"Waiting: {error}.")
+                await self.report()
                 await asyncio.sleep(1)
             else:
-                self._set(text="")
-                return results
-        return await self._act(ids)
+                self.set(text="")
+                return result
+        return await call()
 
-    async def _act(self, ids: Sequence[bytes]) -> list[VerbResult]:
-        return await self._verb.act(self._desk, ids, self._due_ms, self.facts.reason)
-
-    async def _report_in_time(self) -> None:
+    async def report_in_time(self) -> None:
+        """Report, if the last report is old."""
         if time.monotonic() - self._read_s >= _REPORT_S:
-            await self._report()
+            await self.report()
 
-    async def _report(self) -> None:
+    async def report(self) -> None:
         """Write the progress. Raises ``_Stopped`` if someone asked for it."""
-        await self._write()
+        await self.write()
         self._read_s = time.monotonic()
         with suppress(StoreUnavailable):
-            if who := (await self._desk.operations()).get(self.facts.id + _STOP):
+            if who := (await self.desk.operations()).get(self.facts.id + _STOP):
                 raise _Stopped(who)
 
-    async def _write(self) -> None:
+    async def write(self) -> None:
         """Write the progress. If this process dies, the audit log lacks one batch at most."""
-        self._set(beat_ms=self._now_ms())
+        self.set(beat_ms=self._now_ms())
         with suppress(StoreUnavailable):
-            await self._desk.put_operation(self.facts.id, _kept(self.facts))
+            await self.desk.put_operation(self.facts.id, _kept(self.facts))
 
     async def _end(self, state: str, text: str = "") -> None:
         now_ms = self._now_ms()
-        self._set(state=state, text=text, ended_ms=now_ms, beat_ms=now_ms)
-        await self._desk.note(logged(end_entry(self.facts)))
-        await self._desk.put_operation(self.facts.id, _kept(self.facts))
+        self.set(state=state, text=text, ended_ms=now_ms, beat_ms=now_ms)
+        await self.desk.note(logged(end_entry(self.facts)))
+        await self.desk.put_operation(self.facts.id, _kept(self.facts))
 
-    def _set(self, **changed: Any) -> None:
+    def set(self, **changed: Any) -> None:
         """Change what is known of the operation."""
         self.facts = self.facts.model_copy(update=changed)
 
     def _now_ms(self) -> int:
         """Return the store's clock, by how long the operation has run."""
         return self.facts.started_ms + int((time.monotonic() - self._begun_s) * 1000)
+
+
+class VerbWork:
+    """A verb for all messages of a selection."""
+
+    def __init__(self, verb: Verb, chosen: Selection, due_ms: int, rate: int | None, reason: str) -> None:
+        self.verb: str = verb.name
+        self.what = chosen.what
+        self._effect = verb
+        self._chosen = chosen
+        self._due_ms = due_ms
+        self._rate = rate or RATE
+        self._reason = reason
+
+    async def run(self, run: RunningOperation) -> None:
+        """Read the ids, then act on them batch by batch. No batch takes longer than a second of the rate."""
+        ids = await self._ids(run)
+        run.set(total=len(ids) // ID_BYTES + run.facts.skipped)
+        await run.report()
+        step = min(BATCH, self._rate) * ID_BYTES
+        for at in range(0, len(ids), step):
+            await self._batch(run, ids[at : at + step])
+
+    async def _ids(self, run: RunningOperation) -> bytes:
+        """Read the ids of the messages. Raises ``Refused`` for too many."""
+        chosen = self._chosen
+        if chosen.ids is not None:
+            return b"".join(dict.fromkeys(chosen.ids))
+        found = bytearray()
+        async for row in matching(run.desk, chosen.routes, chosen.state, chosen.wanted):
+            if row is None:
+                await run.report_in_time()
+                continue
+            if self._effect.spares(row.state.value, row.reason):
+                run.set(skipped=run.facts.skipped + 1)
+                continue
+            found += row.id
+            if len(found) > chosen.most * ID_BYTES:
+                raise Refused(f"Nothing was done: {too_many(chosen.most)}")
+            if len(found) % (500 * ID_BYTES) == 0:
+                await run.report_in_time()
+        return bytes(found)
+
+    async def _batch(self, run: RunningOperation, raw: bytes) -> None:
+        ids = [raw[at : at + ID_BYTES] for at in range(0, len(raw), ID_BYTES)]
+        began = time.monotonic()
+        results = await run.patiently(lambda: self._effect.act(run.desk, ids, self._due_ms, self._reason))
+        fine = sum(result.code == FINE for result in results)
+        run.set(done=run.facts.done + fine, skipped=run.facts.skipped + len(results) - fine)
+        await run.write()
+        await run.report_in_time()
+        # A pause even at the highest rate: the store serves deliveries first.
+        await asyncio.sleep(max(0.005, len(ids) / self._rate - (time.monotonic() - began)))
+
+
+def too_many(most: int) -> str:
+    """Return why an operation is refused that more than ``most`` messages match. Pure."""
+    hint = "An admin token allows more. " if most == OPERATOR_MAX else ""
+    return f"more than {most} messages match. {hint}Narrow the filter"

@@ -199,6 +199,26 @@ class SearchResult(Document):
     now_ms: int | None = None
 
 
+class RestoreCounts(Document):
+    """Messages of a restore, by what became of them."""
+
+    parked: int
+    dead: int = Field(description="dead letters that are dead letters again")
+    there: int = Field(description="Redis has them")
+    key_taken: int = Field(description="a younger message has their key")
+    overdue_skipped: int
+    overdue: int = Field(description="parked, and due at once")
+
+
+class RestorePreview(Document):
+    """What a restore would do."""
+
+    count: int = Field(description="messages that would come back")
+    complete: bool = Field(description="false: there are more; counting them all would take too long")
+    counts: RestoreCounts
+    now_ms: int
+
+
 class OperationFacts(Document):
     """A bulk operation."""
 
@@ -217,6 +237,7 @@ class OperationFacts(Document):
     via: str = ""
     reason: str
     text: str
+    counts: RestoreCounts | None = None
 
 
 class OperationList(Document):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 
 from bridge.app.brokers import desk_of, open_journal, open_store
 from bridge.app.build import instance_name, new_token
 from bridge.core.clock import StoreClock
 from bridge.core.errors import Refused
 from bridge.core.journal import Tables
-from bridge.pipeline.restore import Restored, RestoreOrder, Restorer
+from bridge.pipeline.restore import Restorer
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.process_plan import used_stores
 
@@ -49,37 +47,20 @@ async def inspect_journals(settings: Settings) -> int:
     return len(found)
 
 
-async def restore(
-    settings: Settings, order: RestoreOrder, progress: Callable[[Restored], None] = lambda _: None
-) -> Restored:
-    """Restore in all stores. Return the sums; ``progress`` is told them.
+@asynccontextmanager
+async def restorers(settings: Settings, route: str | None = None) -> AsyncIterator[list[Restorer]]:
+    """Open what restores each store from its journal; only that of ``route``, if it is given.
 
     Raises ``Refused`` without a journal, and ``StoreUnavailable``, ``StoreUnfit``."""
-    total = Restored(Counter())
-    async with journals(settings, order.wanted.route) as found:
+    async with journals(settings, route) as found, AsyncExitStack() as stack:
         if not found:
             raise Refused(NO_JOURNAL)
+        opened = []
         for plan, journal in found:
-            total = _sum(total, await _restore(plan, journal, order, partial(_add, progress, total)))
-    return total
-
-
-def _add(progress: Callable[[Restored], None], before: Restored, part: Restored) -> None:
-    progress(_sum(before, part))
-
-
-async def _restore(
-    plan: ProcessPlan, journal: Tables, order: RestoreOrder, progress: Callable[[Restored], None]
-) -> Restored:
-    await journal.open()
-    settings, redis = plan.settings, plan.settings.redis
-    store = open_store(settings, StoreClock(), instance_name(settings, new_token()))
-    try:
-        await store.open(redis.durability, redis.replicas, redis.timeout)
-        return await Restorer(store, desk_of(store, plan), journal, store.moves).run(order, progress)
-    finally:
-        await store.close()
-
-
-def _sum(first: Restored, second: Restored) -> Restored:
-    return Restored(first.counts + second.counts, first.overdue + second.overdue)
+            await journal.open()
+            redis, name = plan.settings.redis, instance_name(plan.settings, new_token())
+            store = open_store(plan.settings, StoreClock(), name)
+            stack.push_async_callback(store.close)
+            await store.open(redis.durability, redis.replicas, redis.timeout)
+            opened.append(Restorer(store, desk_of(store, plan), journal, store.moves))
+        yield opened

@@ -22,7 +22,7 @@ from bridge.desk.protocol import Desk
 from bridge.desk.rows import Row
 from bridge.operate import documents as doc
 from bridge.operate import find
-from bridge.operate.bulk import Operations, Selection, close_dead, dry_run
+from bridge.operate.bulk import Operations, Selection, VerbWork, close_dead, dry_run
 from bridge.operate.describe import (
     BODY_BYTES,
     SHOWN_BYTES,
@@ -44,13 +44,15 @@ from bridge.operate.find import Criteria
 from bridge.operate.masking import EVERYTHING, MASKED_MAX, Sight, masked_body
 from bridge.operate.moments import due_ms
 from bridge.operate.operator import Due, Progress, silent
+from bridge.operate.restoring import RestoreWork, preview
 from bridge.operate.select import ids_of_key, no_store, refuse_without_store, unknown_route
 from bridge.operate.send import prepare
 from bridge.operate.stores import Look, Stores
-from bridge.operate.verbs import NotThere, Verb, explained, missing, ordering
+from bridge.operate.verbs import RESTORE, NotThere, Verb, explained, missing, ordering
 from bridge.operate.verdict import Known, Overall, judge
 from bridge.operate.where import ended, ends, not_seen, where_is
 from bridge.parking.history import HistoryRow
+from bridge.pipeline.restore import RestoreOrder
 from bridge.settings import Settings
 from bridge.telemetry.printable import complain
 
@@ -264,9 +266,31 @@ class LocalOperator:
         self, verb: Verb, chosen: Selection, due: Due | None = None, rate: int | None = None, reason: str = ""
     ) -> doc.OperationFacts:
         moment_ms = await self._moment_ms(await self._stores.desk(), due)
-        found = await self._operations.start(verb, self._chosen(chosen), moment_ms, rate, self._by, reason)
+        work = VerbWork(verb, self._chosen(chosen), moment_ms, rate, reason)
+        found = await self._operations.start(work, self._by, reason)
         await self._note(f"bulk {verb.name}", f"operation {found.id}: {chosen.what}", 0, reason)
         return found
+
+    async def preview_restore(
+        self, order: RestoreOrder, limit_s: float | None = None, progress: Progress = silent
+    ) -> doc.RestorePreview:
+        self._judge_route(order.wanted.route)
+        return await preview(self._stores, order, limit_s, progress)
+
+    async def restore(self, order: RestoreOrder, reason: str = "", most: int | None = None) -> doc.OperationFacts:
+        """Check that it can begin, then begin."""
+        self._judge_route(order.wanted.route)
+        work = RestoreWork(self._stores, replace(order, by=str(self._by)), most)
+        await work.check()
+        found = await self._operations.start(work, self._by, reason)
+        await self._note(f"bulk {RESTORE.name}", f"operation {found.id}: {work.what}", 0, reason)
+        return found
+
+    def _judge_route(self, route: str | None) -> None:
+        if route is not None:
+            if route not in self._settings.routes:
+                raise SettingsError(unknown_route(self._settings.routes, route))
+            refuse_without_store(self._settings, route)
 
     async def operations(self) -> list[doc.OperationFacts]:
         return await self._operations.all()

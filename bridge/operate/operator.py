@@ -13,6 +13,7 @@ from bridge.operate import documents as doc
 from bridge.operate.bulk import Selection
 from bridge.operate.find import Criteria
 from bridge.operate.verbs import Verb
+from bridge.pipeline.restore import RestoreOrder
 
 #: Milliseconds, and whether they count from now, as ``moments.read_due`` returns them.
 Due = tuple[int, bool]
@@ -86,6 +87,18 @@ class Operator(Protocol):
         self, verb: Verb, chosen: Selection, due: Due | None = None, rate: int | None = None, reason: str = ""
     ) -> doc.OperationFacts:
         """Begin to act on many messages, ``rate`` a second. Raises as ``act``."""
+
+    async def preview_restore(
+        self, order: RestoreOrder, limit_s: float | None = None, progress: Progress = silent
+    ) -> doc.RestorePreview:
+        """Return what ``restore`` would bring back. A count may be cut after ``limit_s``; the API cuts it always.
+
+        Raises ``SettingsError`` for an unknown route, ``Refused`` without a journal."""
+
+    async def restore(self, order: RestoreOrder, reason: str = "", most: int | None = None) -> doc.OperationFacts:
+        """Begin to restore from the journal. ``most``: how many cancelled or replaced messages may match.
+
+        Raises as ``preview_restore``."""
 
     async def operations(self) -> list[doc.OperationFacts]:
         """Return the latest bulk operations, the newest first."""

@@ -36,8 +36,10 @@ from bridge.operate.bulk import Selection
 from bridge.operate.describe import body_of
 from bridge.operate.find import Criteria
 from bridge.operate.operator import Due, Progress, silent
+from bridge.operate.restoring import given
 from bridge.operate.send import judge
-from bridge.operate.verbs import Verb, ordering
+from bridge.operate.verbs import RESTORE, Verb, ordering
+from bridge.pipeline.restore import RestoreOrder
 
 _API, _TOKEN, _TOKEN_FILE = "POSTDATE_API", "POSTDATE_API_TOKEN", "POSTDATE_API_TOKEN_FILE"
 _TIMEOUT_S = 30.0
@@ -251,6 +253,17 @@ class HttpOperator:
         """Let the process that answers begin an operation."""
         body = {**_bulk(verb, chosen), **_due(due), "max_rate": rate, "reason": reason}
         return doc.OperationFacts.model_validate_json((await self._done("POST", "/bulk", body)).content)
+
+    async def preview_restore(
+        self, order: RestoreOrder, limit_s: float | None = None, progress: Progress = silent
+    ) -> doc.RestorePreview:
+        answer = await self._done("POST", f"/{RESTORE.name}", {**given(order), "dry_run": True})
+        return doc.RestorePreview.model_validate_json(answer.content)
+
+    async def restore(self, order: RestoreOrder, reason: str = "", most: int | None = None) -> doc.OperationFacts:
+        """Let the process that answers begin it. The API knows how many messages the token allows."""
+        answer = await self._done("POST", f"/{RESTORE.name}", {**given(order), "reason": reason})
+        return doc.OperationFacts.model_validate_json(answer.content)
 
     async def operations(self) -> list[doc.OperationFacts]:
         return doc.OperationList.model_validate_json(await self._get("/operations")).operations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
 from bridge.app.brokers import RedisDesk, RedisStore, close, connect, count_remains, inspect, open_journal, open_store
@@ -16,12 +17,14 @@ from bridge.core.ports import ParkingStore
 from bridge.desk.numbers import Stats
 from bridge.desk.protocol import Desk, Desks
 from bridge.operate.journaled_desk import JournaledDesk
+from bridge.operate.journals import restorers
 from bridge.operate.select import no_store
 from bridge.operate.send import Message, new_id
 from bridge.operate.send import send as park
 from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids
 from bridge.pipeline.journaled import JournaledStore
+from bridge.pipeline.restore import Restorer
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import TITLES, BrokerKind
 from bridge.settings.process_plan import store_of, unused_stores, used_stores
@@ -47,6 +50,10 @@ class Stores(Protocol):
     ) -> tuple[bytes, Message]:
         """Park the message that ``make`` makes of the store's clock; ``reserve`` may replace its id. Raises as
         ``desk``, and what ``reserve`` raises."""
+
+    def restorers(self, route: str | None) -> AbstractAsyncContextManager[Sequence[Restorer]]:
+        """Open what restores each store from its journal, or only that of ``route``. Raises as ``desk``, and
+        ``Refused`` where there is no journal."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -268,6 +275,10 @@ class KeptStores:
     async def store(self, broker: BrokerKind) -> ParkingStore:
         """Return the store of a broker, open to park in. Raises as ``park``."""
         return await self._parking(broker).open()
+
+    def restorers(self, route: str | None) -> AbstractAsyncContextManager[Sequence[Restorer]]:
+        """Open what restores. Its connections are its own: a restore may take long."""
+        return restorers(self._settings, route)
 
     def secret(self, broker: BrokerKind) -> bytes:
         """Return what signs the retry states of a broker's store, which is open."""

@@ -153,7 +153,7 @@ CANCEL = Verb(
     "cancel",
     "Cancel",
     "cancelled",
-    "They are deleted and never delivered. This cannot be undone.",
+    "They are deleted and never delivered. Only a journal can bring them back.",
     (State.PARKED, State.DEAD),
     State.GONE,
     _cancel,
@@ -216,6 +216,28 @@ DRAIN = RouteVerb(
     """,
 )
 ROUTE_VERBS = (PAUSE, RESUME, DRAIN)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalVerb:
+    """What operators do with the journal. ``summary`` and ``help`` are words of its endpoint, ``text`` of the page."""
+
+    name: str
+    title: str
+    summary: str
+    help: str
+    text: str
+
+
+RESTORE = JournalVerb(
+    "restore",
+    "Restore",
+    "Restore from the journal",
+    "Bring back what Redis has lost; with cancelled also what was cancelled or replaced. Needs the setting "
+    "journal.url. The work is done in the background, and may be stopped and repeated. With dry_run nothing is done; "
+    "the answer counts the messages. More than 10,000 cancelled or replaced messages need the role admin.",
+    "Messages come back with their own ids, at their own due moments. What Redis has is left alone.",
+)
 
 
 def ordering(state: RouteState) -> RouteVerb:

@@ -10,10 +10,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from bridge.core.journal import START, UNDONE, Journal, JournalFilter, JournalMessage, MoveLog, StoreMove, Written
+from bridge.core.journal import (
+    START,
+    UNDONE,
+    Journal,
+    JournalFilter,
+    JournalMessage,
+    MoveLog,
+    Place,
+    StoreMove,
+    Written,
+)
 from bridge.core.ports import ParkingStore
 from bridge.desk.protocol import Desk
 from bridge.parking.envelope import UnopenedEnvelope, unseal, with_due
@@ -39,10 +49,12 @@ class RestoreOrder:
 
 @dataclass
 class Restored:
-    """What became of the rows: by route and fate, and how many of those that were parked are due now."""
+    """What became of the rows: by route and fate, and how many of those that were parked are due now. ``place`` is
+    where a run that failed goes on."""
 
-    counts: Counter[tuple[str, Fate]]
+    counts: Counter[tuple[str, Fate]] = field(default_factory=Counter)
     overdue: int = 0
+    place: Place = START
 
     def total(self, fate: Fate) -> int:
         """Return the number over all routes."""
@@ -52,6 +64,10 @@ class Restored:
     def looked_at(self) -> int:
         """How many rows were looked at."""
         return self.counts.total()
+
+
+#: Is awaited after each page.
+Progress = Callable[[Restored], Awaitable[None]]
 
 
 class Restorer:
@@ -64,26 +80,38 @@ class Restorer:
         self._moves = moves
         self._tail = MoveTail(journal, moves)
 
-    async def run(self, order: RestoreOrder, progress: Callable[[Restored], None] = lambda _: None) -> Restored:
-        """Restore in pages, in the order of due moments. Raises ``StoreUnavailable``; a repetition goes on."""
+    async def count(self, wanted: JournalFilter) -> int:
+        """Return how many rows match. Raises ``JournalUnavailable``."""
+        return await self._journal.count(wanted)
+
+    async def run(
+        self, order: RestoreOrder, restored: Restored | None = None, progress: Progress | None = None
+    ) -> Restored:
+        """Restore in pages, in the order of due moments. No page takes longer than a second of ``max_rate``.
+
+        Raises ``StoreUnavailable``; a call with the same ``restored`` goes on where that one failed. ``progress`` is
+        awaited after each page, and may end the run by raising."""
+        restored, began_s = restored or Restored(), time.monotonic()
         putback = PutBack(self._store, self._desk, order.overdue, Pace(order.max_rate), order.dry_run)
-        restored, place, began_s = Restored(putback.counts), START, time.monotonic()
         wanted = replace(order.wanted, arrived_until_ms=await self._desk.now_ms())  # what comes later is no loss
-        while rows := await self._journal.page(wanted, place, BATCH):
-            place = (rows[-1].due_ms, rows[-1].id)
+        while rows := await self._journal.page(wanted, restored.place, min(BATCH, order.max_rate)):
             missing = await self.missing(rows, began_s)
-            absent = {row.id for row in missing}
-            restored.counts.update((row.route, Fate.THERE) for row in rows if row.id not in absent)
             now_ms = await self._desk.now_ms()
             if not order.dry_run:  # in the journal first: after a crash the next restore parks them
                 undone = [row.id for row in missing if row.state in UNDONE]
                 await self._note("restored", Written.WAITING, undone, now_ms, order.by)
             fates = await putback.put([_returning(row) for row in missing])
-            late = {row.id for row in missing if row.due_ms <= now_ms}
-            restored.overdue += sum(fates.get(message_id) is Fate.PARKED for message_id in late)
             if not order.dry_run:
                 await self._remember(missing, fates, now_ms, order.by)
-            progress(restored)
+            absent = {row.id for row in missing}
+            restored.counts.update((row.route, Fate.THERE) for row in rows if row.id not in absent)
+            restored.counts.update((row.route, fates[row.id]) for row in missing)
+            late = {row.id for row in missing if row.due_ms <= now_ms}
+            restored.overdue += sum(fates[message_id] is Fate.PARKED for message_id in late)
+            restored.place = (rows[-1].due_ms, rows[-1].id)
+            if progress is not None:
+                await progress(restored)
+        restored.place = START
         return restored
 
     async def missing(self, rows: Sequence[JournalMessage], began_s: float) -> list[JournalMessage]:

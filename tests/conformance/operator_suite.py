@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from adapters.memory.memory_journal import MemoryJournal
 from bridge.core.errors import FINE, NOT_FOUND, REFUSED, NotFound, Refused, SettingsError
+from bridge.core.journal import UNDONE, JournalFilter, Written
 from bridge.core.orders import RouteState
 from bridge.core.state import State
 from bridge.desk.past import PastFilter
@@ -18,6 +20,7 @@ from bridge.operate.documents import OperationFacts, PastMessage
 from bridge.operate.find import Criteria
 from bridge.operate.operator import Operator
 from bridge.operate.verbs import CANCEL, DELIVER, RESCHEDULE, RETRY, VERBS, Verb
+from bridge.pipeline.restore import RestoreOrder
 from tests.api import HOUR_MS, Api
 
 GONE = "1gd4r5kq2000ab3c9d00"
@@ -186,6 +189,28 @@ class OperatorSuite:
             await rig.operator.stop(begun.id)
         with pytest.raises(NotFound, match="no such operation"):
             await rig.operator.stop("unknown")
+
+    async def test_a_cancelled_message_is_restored_from_the_journal_after_a_preview(self, rig: OperatorRig) -> None:
+        order = RestoreOrder(JournalFilter((Written.WAITING, *UNDONE), "orders"))
+        with pytest.raises(Refused, match=r"journal\.url"):
+            await rig.operator.preview_restore(order)
+        with pytest.raises(Refused, match=r"journal\.url"):
+            await rig.operator.restore(order)
+        rig.client.stores.journal = MemoryJournal()
+        await rig.client.stores.write()
+        message_id = await rig.send()
+        await rig.client.stores.write()
+        await rig.operator.act(CANCEL, [message_id])
+        await rig.client.stores.write()
+        preview = await rig.operator.preview_restore(order)
+        assert (preview.count, preview.complete, preview.counts.parked, preview.counts.there) == (1, True, 1, 0)
+        assert await listed(rig.operator) == []
+        ended = await rig.ended((await rig.operator.restore(order, "a mistake")).id)
+        assert (ended.verb, ended.state, ended.done, ended.reason) == ("restore", "done", 1, "a mistake")
+        assert ended.counts == preview.counts
+        assert await listed(rig.operator) == [message_id]
+        with pytest.raises(SettingsError, match="is not configured"):
+            await rig.operator.restore(RestoreOrder(JournalFilter(route="order")))
 
     async def test_dead_letters_are_retried_by_their_ids(self, rig: OperatorRig) -> None:
         dead = await rig.client.bury()

@@ -27,7 +27,7 @@ export const VERBS = {
     name: "Cancel",
     key: "c",
     states: ["parked", "dead"],
-    text: "They are deleted and never delivered. This cannot be undone.",
+    text: "They are deleted and never delivered. Only a journal can bring them back.",
     done: "cancelled",
     danger: true,
   },
