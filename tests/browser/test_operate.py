@@ -80,10 +80,9 @@ def plant(
 ) -> Iterator[Plant]:
     if redis_server.owned:
         redis_server.wipe()
-    http = HttpLine()
-    with Line(
-        rabbitmq.url, redis_server.url, tmp_path_factory.mktemp("plant"), merged(settings, http.settings)
-    ) as line:
+    http, folder = HttpLine(), tmp_path_factory.mktemp("plant")
+    journal = {"journal": {"url": f"sqlite:///{folder}/journal.db"}}
+    with Line(rabbitmq.url, redis_server.url, folder, merged(merged(settings, http.settings), journal)) as line:
         yield started(line, http)
 
 
@@ -125,6 +124,25 @@ def test_many_messages_are_cancelled_by_a_filter_after_a_dry_run(open_page: Open
     assert plant.state(kept) == "parked"
     page.go(SCREENS["operations"])
     page.page.locator("tbody tr", has_text="tidy up").locator(".badge", has_text="done").first.wait_for()
+
+
+def test_a_cancelled_message_is_restored_after_a_dry_run(open_page: OpenPage, plant: Plant) -> None:
+    message_id = plant.send("orders", "4h", "by-mistake")
+    plant.ask("DELETE", f"messages/{message_id}")
+    page = open_page(plant.url)
+    page.go(SCREENS["operations"])
+    page.button("Restore …").click()
+    dialog = page.page.locator("dialog")
+    dialog.get_by_text("No message matches").wait_for()
+    dialog.get_by_label("Key").fill("by-mistake")
+    dialog.get_by_label("Also what was cancelled or replaced").check()
+    dialog.locator("h2", has_text="Restore: 1 messages?").wait_for()
+    assert plant.state(message_id) == "cancelled"  # a dry run changes nothing
+    confirm(page, "Restore", "cancelled by mistake")
+    dialog.get_by_text("Done").wait_for()
+    assert plant.state(message_id) == "parked"
+    page.page.keyboard.press("Escape")
+    page.page.locator("tbody tr", has_text="cancelled by mistake").locator(".badge", has_text="done").first.wait_for()
 
 
 def test_a_message_is_rescheduled_from_its_own_page(open_page: OpenPage, plant: Plant) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.bridge_line import merged
-from tests.bridge_process import Tables
+from tests.bridge_process import Bridge, Tables
 from tests.chaos.conftest import OpenLedger, OpenLine
+from tests.chaos.flow import WINDOW, OpenFlow
 from tests.chaos.recovery import settled
-from tests.devstack.fixtures import StartRedis
+from tests.devstack.databases import DATABASES
+from tests.devstack.fixtures import StartRedis, need
+from tests.devstack.service import Service
 from tests.preloaded import run_postdate
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
+pytestmark = pytest.mark.redis
 
 RATE = 500.0
 IN_FLIGHT = 200
@@ -23,6 +29,7 @@ BEHIND_S = 2.0
 SMALL: Tables = {"rabbitmq": {"prefetch": IN_FLIGHT, "window": IN_FLIGHT}, "redis": {"timeout": "1s"}}
 
 
+@pytest.mark.rabbitmq
 @pytest.mark.parametrize("write", ["before", "behind"])
 def test_a_redis_that_lost_its_data_folder_loses_nothing_after_a_restore(
     open_line: OpenLine, open_ledger: OpenLedger, start_redis: StartRedis, tmp_path: Path, write: str
@@ -41,7 +48,59 @@ def test_a_redis_that_lost_its_data_folder_loses_nothing_after_a_restore(
     time.sleep(2)
     done = run_postdate(["restore", "--yes", "-o", "json", "--config", str(line.file())], tmp_path)
     assert done.returncode == 0, done.stderr
-    print(done.stdout)
+    assert json.loads(done.stdout)["parked"] > 0
     ledger.wait_arrivals(1000)
     ledger.stop_producing()
     settled(line, ledger, 60).assert_kept(2 * IN_FLIGHT + int(BEHIND_S * RATE))
+
+
+@pytest.fixture
+def start_database(tmp_path: Path) -> Iterator[Callable[[str], tuple[str, Service | None]]]:
+    """The URL of a new journal, and its server to kill; SQLite has none."""
+    with ExitStack() as started:
+
+        def start(kind: str) -> tuple[str, Service | None]:
+            if kind == "sqlite":
+                return f"sqlite:///{tmp_path}/journal.db", None
+            server = need(lambda: started.enter_context(DATABASES[kind]()))
+            return server.url, server
+
+        yield start
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("kind", "rate"), [("postgresql", 2000.0), ("mariadb", 500.0), ("sqlite", 500.0)])
+def test_kills_of_postdate_database_and_redis_and_a_lost_data_folder_lose_nothing(
+    open_flow: OpenFlow,
+    start_redis: StartRedis,
+    start_database: Callable[[str], tuple[str, Service | None]],
+    tmp_path: Path,
+    kind: str,
+    rate: float,
+) -> None:
+    """With ``before``. Each copy is of a kill, or of what left while the journal was behind at the loss."""
+    redis, (url, database) = start_redis(), start_database(kind)
+    flow = open_flow(redis.url, {"journal": {"url": url, "write": "before"}}, keys=50)
+    flow.start((0, 8000), rate)
+    victims: list[Bridge | Service] = [flow.bridges[0], *([database] if database is not None else []), redis]
+    for victim in victims:
+        victim.kill()
+        time.sleep(1)
+        victim.start()
+        flow.recover(f"{type(victim).__name__} died")
+        flow.ledger.wait_arrivals(1000)
+    redis.lose_data()
+    time.sleep(2)
+    began = time.monotonic()
+    ended = run_postdate(["restore", "--yes", "-o", "json", "--config", str(flow.line.file())], tmp_path, timeout_s=120)
+    assert ended.returncode == 0, ended.stderr
+    print(f"restore, after {time.monotonic() - began:.1f} s: {json.loads(ended.stdout)}")
+    flow.ledger.wait_arrivals(1000)
+    flow.ledger.stop_producing()
+    verdict = settled(flow.line, flow.ledger, 60)
+    print(verdict)
+    assert (verdict.lost, verdict.early, verdict.mangled, verdict.strangers) == ([], [], [], 0)
+    in_flight = 2 * 2 * WINDOW
+    assert verdict.copies <= (len(victims) + 1) * in_flight + BEHIND_S * rate
+    assert verdict.copies_with_another_id <= in_flight

@@ -38,6 +38,8 @@ class CancellingLedger(KafkaLedger):
         self._planned: list[tuple[float, int, bytes]] = []
         #: When Kafka had the cancellation of each number that must not arrive.
         self.cancelled: dict[int, float] = {}
+        #: Those whose cancellation Kafka had so late that they may have been delivered.
+        self.undecided: set[int] = set()
 
     def _more_headers(self, number: int, key: bytes | None, due_ms: int) -> Headers:
         now_ms = int(time.time() * 1000)
@@ -55,9 +57,12 @@ class CancellingLedger(KafkaLedger):
     def _cancel(self, number: int, key: bytes) -> None:
         def answered(error: object, message: Message) -> None:
             owed = self._owed[number]
-            if error is None and owed.confirmed_at and time.time() < owed.due - 1:
+            if error is None and owed.confirmed_at:
                 owed.confirmed_at = 0.0  # it is owed no more
-                self.cancelled[number] = time.time()
+                if time.time() < owed.due - 1:
+                    self.cancelled[number] = time.time()
+                else:  # on a busy machine: it may arrive or not
+                    self.undecided.add(number)
 
         named: Any = [("x-delay-cancel", b"own-%d" % number)]
         self._producer.produce(self._intake, None, key, on_delivery=answered, headers=named)
@@ -133,7 +138,8 @@ def test_after_a_restore_from_the_intake_nothing_is_lost_and_what_was_cancelled_
     copies = ledger.copies()
     around = [f"{due - lost_at:+.1f}" for due in (copies[:1] + copies[-1:])]
     print(f"waited {waited}, restored {found} in {took_s:.1f} s, planned {planned['parked']}, then {again}")
-    print(f"{verdict}; cancelled {len(ledger.cancelled)}; copies of what was due {around} s around the loss")
+    print(f"{verdict}; copies of what was due {around} s around the loss")
+    print(f"cancelled {len(ledger.cancelled)}, and too late to tell {len(ledger.undecided)}")
     record(messages=verdict.owed, lost=len(verdict.lost), early=len(verdict.early), copies=verdict.copies)
     assert found["parked"] > waited / 2
     assert (again["parked"], again["dead"]) == (0, 0)

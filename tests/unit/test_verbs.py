@@ -14,7 +14,7 @@ from bridge.core.state import State
 from bridge.desk.past import PastCursor, PastFilter
 from bridge.http.page import read_files
 from bridge.http.schemas import Bulk
-from bridge.operate.verbs import VERBS, VerbName
+from bridge.operate.verbs import RESTORE, VERBS, VerbName
 from bridge.parking.history import HistoryRow
 from tests.api import api
 
@@ -34,6 +34,13 @@ def test_the_page_says_of_each_verb_what_the_table_says() -> None:
     rows = re.findall(r'(\w+): \{ name: "(.*?)", key: "\w", states: \[(.*?)\], text: "(.*?)", done: "(.*?)"', table)
     states = {verb.name: ", ".join(f'"{state.value}"' for state in verb.states) for verb in VERBS}
     assert rows == [(verb.name, verb.title, states[verb.name], verb.text, verb.done) for verb in VERBS]
+
+
+def test_the_page_and_the_commands_restore_as_the_table_says() -> None:
+    script = " ".join(read_files()["restore.js"].content.decode().split())
+    (row,) = re.findall(r'export const RESTORE = \{ name: "(.*?)", text: "(.*?)", \}', script)
+    assert row == (RESTORE.title, RESTORE.text)
+    assert RESTORE.name in COMMANDS
 
 
 async def test_the_commands_shown_with_a_message_are_the_verbs_that_change_it() -> None:

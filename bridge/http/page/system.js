@@ -1,6 +1,7 @@
 // Levels, instances, and the system: operations, settings, doctor, audit log.
 import { html, useState } from "./vendor/htm-preact.js";
 import { call, usePoll } from "./api.js";
+import { askRestore } from "./restore.js";
 import { Badge, Command, Empty, Facts, Fresh, InstanceBadge, Panel, Table, Trouble, When } from "./parts.js";
 import { address, changed, link, say, status, statusPoll, theme, token, useMay, zone } from "./state.js";
 import { asMs, bytes, count, fine } from "./words.js";
@@ -109,6 +110,7 @@ function Operations() {
   const stop = (id) =>
     call("DELETE", `operations/${encodeURIComponent(id)}`, {}).then(changed, (problem) => say(problem.message, true));
   return html`<${Fresh} poll=${poll} />
+    ${may && status.use()?.journal && html`<div class="buttons"><button type="button" onClick=${askRestore}>Restore …</button> <span class="dim">from the journal</span></div>`}
     ${data && !list.length && html`<${Empty}>No bulk operation yet. Start one in Messages: select messages, then a verb.</${Empty}>`}
     ${
       list.length > 0 &&

@@ -173,31 +173,51 @@ function One({ verb, message, then }) {
   </${Dialog}>`;
 }
 
-/** `target` is {ids} or {filter}. First a dry run: how many, and five of them. */
+/** `target` is {ids} or {filter}. */
 function Many({ verb, target, then }) {
-  const [dry, setDry] = useState(null);
   const [due, setDue] = useDue(verb);
+  const late = verb === "reschedule";
+  return html`<${Bulk} verb=${VERBS[verb]} word=${verb.toUpperCase()} path="bulk" asked=${{ verb, ...target }} then=${then}
+    trial=${late ? { in: "1h" } : {}} more=${due} cli=${(reason) => cliFor(verb, target, due ?? {}, reason)}
+    sample=${(dry) =>
+      html`${dry.sample.map((one) => html`<p key=${one.id}><b>${one.route}</b> <code>${one.key || one.id}</code> <${Due} message=${one} at=${dry.now_ms} /></p>`)}
+      ${dry.count > dry.sample.length && html`<p class="dim">and ${count(dry.count - dry.sample.length)} more</p>`}`}>
+    ${late && html`<${DueInput} onChange=${setDue} />`}
+  </${Bulk}>`;
+}
+
+/** First a dry run of what is `asked`: how many, and a `sample`. Then the operation, with `more`; null: not known yet. */
+export function Bulk({ verb, word, path, asked, trial, more, sample, cli, then, children }) {
+  const [dry, setDry] = useState(null);
   const [reason, setReason] = useState("");
   const [typed, setTyped] = useState("");
   const [operation, setOperation] = useState(null);
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
-  const { name, text, danger } = VERBS[verb];
-  const body = { verb, ...target, ...(due ?? {}), ...(reason ? { reason } : {}) };
+  const { name, text, danger } = verb;
+  const body = { ...asked, ...more, ...(reason ? { reason } : {}) };
+  const first = JSON.stringify({ ...asked, ...trial, dry_run: true });
   useEffect(() => {
-    const asked = { verb, ...target, dry_run: true, ...(verb === "reschedule" ? { in: "1h" } : {}) };
-    call("POST", "bulk", { body: asked }).then(setDry, setError);
-  }, []);
-  const word = verb.toUpperCase();
+    let live = true;
+    setDry(null);
+    setError(null);
+    call("POST", path, { body: JSON.parse(first) }).then(
+      (found) => live && setDry(found),
+      (problem) => live && setError(problem),
+    );
+    return () => {
+      live = false;
+    };
+  }, [first]);
   const needsWord = dry && (dry.count > TYPED_ABOVE || !dry.complete);
-  const ready = dry && dry.count > 0 && due && (!needsWord || typed === word) && !busy;
+  const ready = dry && (dry.count > 0 || !dry.complete) && more && (!needsWord || typed === word) && !busy;
   const act = async (event) => {
     event.preventDefault();
     if (!ready) return;
     setBusy(true);
     setError(null);
     try {
-      setOperation(await call("POST", "bulk", { body }));
+      setOperation(await call("POST", path, { body }));
       then?.();
     } catch (problem) {
       setError(problem);
@@ -211,17 +231,14 @@ function Many({ verb, target, then }) {
     <form onSubmit=${act}>
       <p>${text}</p>
       ${dry && dry.count === 0 && html`<p class="note">No message matches any more.</p>`}
-      <div class="sample" aria-busy=${String(!dry)}>
-        ${dry?.sample.map((one) => html`<p key=${one.id}><b>${one.route}</b> <code>${one.key || one.id}</code> <${Due} message=${one} at=${dry.now_ms} /></p>`)}
-        ${dry && dry.count > dry.sample.length && html`<p class="dim">and ${count(dry.count - dry.sample.length)} more</p>`}
-      </div>
-      ${verb === "reschedule" && html`<${DueInput} onChange=${setDue} />`}
+      <div class="sample" aria-busy=${String(!dry && !error)}>${dry && sample(dry)}</div>
+      ${children}
       <${Reason} value=${reason} onInput=${setReason} />
       ${needsWord && html`<${Field} label=${html`Type <b>${word}</b> to confirm`}><input value=${typed} onInput=${(e) => setTyped(e.target.value)} autocomplete="off" spellcheck=${false} /></${Field}>`}
       <${Trouble} error=${error} />
-      <div class="buttons"><button type="submit" class=${danger ? "danger" : "primary"} disabled=${!ready}>${name} ${dry ? number : ""}</button></div>
-      <${Command} name="Terminal" text=${cliFor(verb, target, due ?? {}, reason)} />
-      <${Command} name="API" text=${asCurl("POST", "bulk", body)} />
+      <div class="buttons"><button type="submit" class=${danger ? "danger" : "primary"} disabled=${!ready}>${name} ${number ?? ""}</button></div>
+      <${Command} name="Terminal" text=${cli(reason)} />
+      <${Command} name="API" text=${asCurl("POST", path, body)} />
     </form>
   </${Dialog}>`;
 }
