@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import asyncmy
+import asyncpg  # type: ignore[import-untyped]
 import pytest
+from sqlalchemy import event
 
 from adapters.memory.memory_journal import MemoryJournal
 from adapters.sql.journal import SqlJournal
@@ -17,6 +21,7 @@ from adapters.sql.tables import VERSION
 from bridge.core.errors import StoreUnfit
 from bridge.core.journal import JournalUnavailable, Written
 from tests.conformance.journal_suite import DUE_MS, JournalSuite, entry, move, waiting
+from tests.devstack.databases import MariaDB
 from tests.devstack.service import Service
 
 
@@ -55,8 +60,11 @@ async def test_a_user_with_the_least_rights_writes_and_restores_and_creates_noth
     await asyncio.to_thread(database.wipe)
     owner = SqlJournal(database.url, "", "rabbitmq", "postdate")
     await owner.create()
-    await asyncio.to_thread(grant_least_rights, database)
+    await asyncio.to_thread(make_app, database)
     journal = SqlJournal(as_app(database.url), "secret", "rabbitmq", "postdate")
+    with pytest.raises(JournalUnavailable, match=r"permission denied|denied to user"):
+        await journal.write([entry()])
+    await asyncio.to_thread(grant_least_rights, database)
     await journal.open()
     await journal.write([written := entry()])
     await journal.record([move(Written.CANCELLED, written)])
@@ -72,15 +80,23 @@ def as_app(url: str) -> str:
     return re.sub("//[a-z]+@", "//app@", url)
 
 
+def make_app(database: Any) -> None:
+    """A user who may connect, and nothing else."""
+    if database.url.startswith("postgresql"):
+        database.execute("DO $$ BEGIN CREATE USER app PASSWORD 'secret'; EXCEPTION WHEN duplicate_object THEN END $$")
+        database.execute("GRANT USAGE ON SCHEMA public TO app")
+        return
+    database.execute("CREATE OR REPLACE USER app@'127.0.0.1' IDENTIFIED BY 'secret'")
+    database.execute("GRANT CREATE TEMPORARY TABLES ON postdate.* TO app@'127.0.0.1'")
+
+
 def grant_least_rights(database: Any) -> None:
     """What deploy/journal.md grants."""
     tables = ("postdate_message", "postdate_flow")
     if database.url.startswith("postgresql"):
-        database.execute("DO $$ BEGIN CREATE USER app PASSWORD 'secret'; EXCEPTION WHEN duplicate_object THEN END $$")
-        database.execute("GRANT USAGE ON SCHEMA public TO app; GRANT SELECT ON postdate_meta TO app")
+        database.execute("GRANT SELECT ON postdate_meta TO app")
         database.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {', '.join(tables)} TO app")
         return
-    database.execute("CREATE OR REPLACE USER app@'127.0.0.1' IDENTIFIED BY 'secret'")
     database.execute("GRANT SELECT ON postdate.postdate_meta TO app@'127.0.0.1'")
     for table in tables:
         database.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON postdate.{table} TO app@'127.0.0.1'")
@@ -103,6 +119,80 @@ async def test_a_database_that_dies_and_comes_back_is_named_and_used_again(datab
         with suppress(JournalUnavailable):
             await journal.write([again])
     assert set(await waiting(journal)) >= {first.id, again.id}
+    await journal.close()
+
+
+@asynccontextmanager
+async def locked(database: Service) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Nobody else writes to the table of messages. Yields what cuts the connection that waits for it."""
+    if database.url.startswith("postgresql"):
+        connection: Any = await asyncpg.connect(database.url)
+        await connection.execute("BEGIN; LOCK TABLE postdate_message IN EXCLUSIVE MODE")
+        query = "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        yield partial(_until, partial(connection.fetch, query))
+        await connection.close()
+        return
+    assert isinstance(database, MariaDB)
+    connection = await asyncmy.connect(host="127.0.0.1", port=database.port, user="root", db=database.database)
+    async with connection.cursor() as cursor:
+        await cursor.execute("LOCK TABLES postdate_message WRITE")
+
+        async def cut() -> int:
+            found: int = await cursor.execute(
+                "SELECT id FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'"
+            )
+            for (number,) in await cursor.fetchall():
+                await cursor.execute(f"KILL {number}")
+            return found
+
+        yield partial(_until, cut)
+    connection.close()
+
+
+async def _until(cuts: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            if await cuts():
+                return
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.slow
+async def test_a_connection_that_is_lost_in_a_batch_leaves_none_of_it_and_the_batch_is_written_again(
+    database: Service,
+) -> None:
+    await asyncio.to_thread(database.wipe)
+    journal = SqlJournal(database.url, "", "rabbitmq", "postdate")
+    await journal.create()
+    batch = [entry() for _ in range(500)]
+    async with locked(database) as cut:
+        writing = asyncio.create_task(journal.write(batch))
+        await cut()
+        with pytest.raises(JournalUnavailable, match=r"^the journal"):
+            await writing
+    assert await waiting(journal) == []
+    await journal.write(batch)
+    assert sorted(await waiting(journal)) == sorted(written.id for written in batch)
+    await journal.close()
+
+
+async def test_a_full_disk_is_named_and_what_was_written_stays(tmp_path: Path) -> None:
+    journal = on_sqlite(tmp_path)
+    await journal.create()
+    await journal.write([kept := entry()])
+
+    @event.listens_for(journal._engine.sync_engine, "begin")
+    def limit(connection: Any) -> None:
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+
+    pages = 20
+    batch = [entry(payload=bytes(10_000)) for _ in range(100)]
+    with pytest.raises(JournalUnavailable, match=r"^the journal: database or disk is full$"):
+        await journal.write(batch)
+    assert await waiting(journal) == [kept.id]
+    pages = 100_000  # someone has made room
+    await journal.write(batch)
+    assert len(await waiting(journal)) == 101
     await journal.close()
 
 
