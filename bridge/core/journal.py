@@ -143,7 +143,7 @@ class Journal(Protocol):
         """Return the next rows with their envelopes, by due moment and id."""
 
     async def newest(self, limit: int) -> list[JournalMessage]:
-        """Return the messages that wait and arrived last, without their envelopes."""
+        """Return those of the last arrivals that wait, the youngest first, without their envelopes."""
 
     async def look(self, ids: Sequence[bytes]) -> dict[bytes, JournalMessage]:
         """Return the rows of those messages that have one, without their envelopes."""

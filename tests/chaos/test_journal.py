@@ -104,3 +104,43 @@ def test_kills_of_postdate_database_and_redis_and_a_lost_data_folder_lose_nothin
     in_flight = 2 * 2 * WINDOW
     assert verdict.copies <= (len(victims) + 1) * in_flight + BEHIND_S * rate
     assert verdict.copies_with_another_id <= in_flight
+
+
+@pytest.mark.long
+@pytest.mark.rabbitmq
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("write", ["before", "behind"])
+def test_a_database_that_is_away_for_a_minute_is_named_and_nothing_is_lost(
+    open_line: OpenLine,
+    open_ledger: OpenLedger,
+    start_redis: StartRedis,
+    start_database: Callable[[str], tuple[str, Service | None]],
+    tmp_path: Path,
+    write: str,
+) -> None:
+    """With ``before`` nothing is accepted meanwhile, with ``behind`` everything. What waits in Redis is delivered."""
+    redis, (url, database) = start_redis(), start_database("postgresql")
+    assert database is not None
+    line = open_line(merged(SMALL, {"journal": {"url": url, "write": write}}), store_url=redis.url)
+    ledger = open_ledger(line)
+    bridge = line.start()
+    ledger.produce(RATE, (0, 40_000))
+    ledger.wait_arrivals(2000)
+    database.kill()
+    time.sleep(3)  # what had been accepted and was due is gone
+    accepted, arrived = line.stored(), ledger.arrived()
+    bridge.wait_health("the journal", 40)
+    print(f"{write}: {bridge.health()}")
+    time.sleep(55)
+    assert ledger.arrived() - arrived > 1000
+    assert (line.stored() > accepted) is (write == "behind")
+    database.start()
+    bridge.wait_health("All well.", 40)
+    ledger.wait_arrivals(1000)
+    redis.lose_data()  # what came meanwhile has its rows, too
+    time.sleep(2)
+    done = run_postdate(["restore", "--yes", "-o", "json", "--config", str(line.file())], tmp_path, timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    print(json.loads(done.stdout))
+    ledger.stop_producing()
+    settled(line, ledger, 120).assert_kept(2 * IN_FLIGHT + int(BEHIND_S * RATE))

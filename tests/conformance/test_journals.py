@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,27 @@ async def test_a_full_disk_is_named_and_what_was_written_stays(tmp_path: Path) -
     await journal.write(batch)
     assert len(await waiting(journal)) == 101
     await journal.close()
+
+
+async def test_rows_by_id_and_the_newest_are_found_without_a_look_at_all_others(tmp_path: Path) -> None:
+    journal = on_sqlite(tmp_path)
+    await journal.create()
+    written = [entry() for _ in range(300)]
+    await journal.write(written)
+    asked: list[tuple[str, Any]] = []
+
+    @event.listens_for(journal._engine.sync_engine, "before_cursor_execute")
+    def remember(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        asked.append((statement, values))
+
+    assert len(await journal.look([row.id for row in written])) == 300
+    assert [row.id for row in await journal.newest(2)] == [written[-1].id, written[-2].id]
+    await journal.close()
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as file:
+        selects = [(statement, values) for statement, values in asked if statement.startswith("SELECT")]
+        plans = [file.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall() for statement, values in selects]
+    assert len(plans) == 2
+    assert ["sqlite_autoindex_postdate_message_1" in str(plan) for plan in plans] == [True, True]
 
 
 async def test_setup_creates_the_tables_once_and_says_what_it_runs(tmp_path: Path) -> None:

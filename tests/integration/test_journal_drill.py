@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from tests.devstack.databases import DATABASES
 from tests.devstack.fixtures import StartRedis, need
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for
+from tests.preloaded import run_postdate
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 
@@ -64,3 +67,32 @@ def test_the_drill_of_the_manual_brings_everything_back(
         assert re.search(r"^parked +1$", shown[3], re.M)
         assert ("a drill" in shown[5], "another" in shown[7]) == (True, True)
         assert line.waiting() == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            "UPDATE postdate_meta SET value = '99' WHERE name = 'version'",
+            "the journal has version 99, and this postdate needs version 1. Upgrade postdate",
+        ),
+        (
+            "UPDATE postdate_meta SET value = 'others' WHERE name = 'rabbitmq key_prefix'",
+            'the journal belongs to the store with redis.key_prefix "others"',
+        ),
+    ],
+    ids=["another version", "another cluster"],
+)
+def test_a_journal_that_does_not_fit_ends_the_start_with_a_sentence(
+    rabbitmq: RabbitMQ, redis_url: str, tmp_path: Path, change: str, sentence: str
+) -> None:
+    file = tmp_path / "journal.db"
+    with Line(rabbitmq.url, redis_url, tmp_path, {"journal": {"url": f"sqlite:///{file}"}}) as line:
+        line.start().terminate()
+        with closing(sqlite3.connect(file)) as journal, journal:
+            journal.execute(change)
+        refused = line.bridge().start()
+        assert refused.wait_end() == 1
+        assert sentence in refused.log()
+        checked = run_postdate(["check", "--config", str(line.file())], tmp_path)
+        assert (checked.returncode, sentence in checked.stdout + checked.stderr) == (1, True)
