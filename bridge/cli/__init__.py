@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
-import structlog
 import typer
 
 from bridge.cli.commands import app
@@ -27,10 +26,8 @@ _UNWRITABLE = {errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 def main() -> NoReturn:
     """Run the command that the command line names, and exit."""
-    # Without these, what libraries and postdate log would appear between the output. `run` sets up its logs.
+    # Without a handler, warnings of libraries would appear between postdate's own output. `run` sets up its logs.
     logging.getLogger().addHandler(logging.NullHandler())
-    errors = structlog.make_filtering_bound_logger(logging.ERROR)
-    structlog.configure(wrapper_class=errors, logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     if sys.stdout is None:  # the caller closed it. Writing to this one fails, and no socket gets its number
         sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w")  # noqa: SIM115
     if isinstance(sys.stdout, TextIOWrapper):  # under a locale that cannot write every character

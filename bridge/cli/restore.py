@@ -34,6 +34,7 @@ _ASK_S = 0.25
 @partial(with_filters, names=("key", "due_after", "due_before"))
 def restore_messages(
     route: Annotated[str | None, typer.Argument(metavar="[ROUTE]", help="Only this route.")] = None,
+    named: Annotated[str | None, typer.Option("--route", metavar="ROUTE", help="The same as ROUTE.")] = None,
     ids: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this message. Repeatable.")] = None,
     *,
     filters: Filters,
@@ -59,6 +60,7 @@ def restore_messages(
     back with new ids. What Redis has is left alone, so a restore may be repeated, interrupted, and run beside
     instances. The page and the API show a running restore, and stop it.
     """
+    route = route or named
     if from_intake:
         if route is None or ids or any(filters.values()) or cancelled:
             raise SettingsError("--from-intake needs a ROUTE, and takes no other filter.")

@@ -130,7 +130,7 @@ class Backend:
         self.processes = processes
         self.canaries = canaries
         self.look = Look(stores)
-        self.operations = Operations(stores.desk, self._bulk_ended)
+        self.operations = Operations(stores.desk, self._bulk_ended, logs=True)
         self.events = Events()
         self.rates = Rate()
         self.route_rates: dict[str, Rate] = {}

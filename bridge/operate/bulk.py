@@ -92,8 +92,9 @@ def logged(entry: AuditEntry) -> AuditEntry:
     return entry
 
 
-async def close_dead(desk: Desk) -> None:
-    """Write what operations did whose process died, to the audit log and to their documents.
+async def close_dead(desk: Desk, logs: bool) -> None:
+    """Write what operations did whose process died, to the audit log and to their documents. ``logs``: as
+    ``Operations``.
 
     Whatever reads the audit log or the operations calls this first, so no reader misses an end. A lease lets one of
     several readers write it; if that one dies between its two writes, the entry is there twice.
@@ -107,8 +108,12 @@ async def close_dead(desk: Desk) -> None:
         latest = (await desk.operations()).get(name, document)
         if _died(latest, now_ms):
             ended = read_operation(latest, now_ms)
-            await desk.note(logged(end_entry(ended)))
+            await _note(desk, end_entry(ended), logs)
             await desk.put_operation(name, _kept(ended))
+
+
+async def _note(desk: Desk, entry: AuditEntry, logs: bool) -> None:
+    await desk.note(logged(entry) if logs else entry)
 
 
 def _died(document: str, now_ms: int) -> bool:
@@ -152,16 +157,20 @@ class Work(Protocol):
 class Operations:
     """The operations that this process runs, and those that the store knows."""
 
-    def __init__(self, desk: Callable[[], Awaitable[Desk]], ended: Callable[[OperationFacts], None]) -> None:
-        """``ended`` is called with each operation of this process that has ended."""
+    def __init__(
+        self, desk: Callable[[], Awaitable[Desk]], ended: Callable[[OperationFacts], None], logs: bool
+    ) -> None:
+        """``ended`` is called with each operation of this process that has ended. ``logs``: the process has a log, and
+        what the audit log gets is a line there, too."""
         self._desk = desk
+        self.logs = logs
         self._ended = ended
         self._running: dict[str, tuple[RunningOperation, asyncio.Task[None]]] = {}
 
     async def all(self) -> list[OperationFacts]:
         """Return the latest operations, the newest first."""
         desk = await self._desk()
-        await close_dead(desk)
+        await close_dead(desk, self.logs)
         found, now_ms = await desk.operations(), await desk.now_ms()
         names = [name for name in sorted(found, reverse=True) if not name.endswith(_STOP)]
         return [read_operation(found[name], now_ms) for name in names]
@@ -175,7 +184,7 @@ class Operations:
         if len(self._running) >= AT_ONCE:
             raise Refused(f"{AT_ONCE} operations are running. Wait until one has ended, or stop one")
         desk = await self._desk()
-        await close_dead(desk)
+        await close_dead(desk, self.logs)
         now_ms = await desk.now_ms()
         operation = OperationFacts(
             id=f"{now_ms:011x}{secrets.token_hex(3)}",
@@ -195,7 +204,7 @@ class Operations:
             text="",
         )
         await desk.put_operation(operation.id, _kept(operation))
-        run = RunningOperation(desk, operation, work)
+        run = RunningOperation(desk, operation, work, self.logs)
         task = asyncio.create_task(run.run())
         self._running[operation.id] = run, task
         task.add_done_callback(lambda _: self._running.pop(operation.id, None))
@@ -219,10 +228,11 @@ class _Stopped(Exception):
 class RunningOperation:
     """An operation of this process: its facts as the store keeps them, and whether someone asked to stop it."""
 
-    def __init__(self, desk: Desk, facts: OperationFacts, work: Work) -> None:
+    def __init__(self, desk: Desk, facts: OperationFacts, work: Work, logs: bool) -> None:
         self.desk = desk
         self.facts = facts
         self._work = work
+        self._logs = logs
         self._begun_s = self._read_s = time.monotonic()
 
     async def run(self) -> None:
@@ -283,7 +293,7 @@ class RunningOperation:
     async def _end(self, state: str, text: str = "") -> None:
         now_ms = self._now_ms()
         self.set(state=state, text=text, ended_ms=now_ms, beat_ms=now_ms)
-        await self.desk.note(logged(end_entry(self.facts)))
+        await _note(self.desk, end_entry(self.facts), self._logs)
         await self.desk.put_operation(self.facts.id, _kept(self.facts))
 
     def set(self, **changed: Any) -> None:

@@ -89,7 +89,7 @@ class LocalOperator:
         self._by = by
         self._sight = sight
         self._look = look or Look(stores)
-        self._operations = operations or Operations(stores.desk, lambda _: None)
+        self._operations = operations or Operations(stores.desk, lambda _: None, logs=False)
         self._write = write or self._write_or_warn
         self._judged = judged or self._judge
 
@@ -405,7 +405,7 @@ class LocalOperator:
     async def audit(self, limit: int, before: str = "") -> doc.AuditList:
         """Read the audit log, after the ends of operations whose process died were written."""
         desk = await self._stores.desk()
-        await close_dead(desk)
+        await close_dead(desk, self._operations.logs)
         found = await desk.audit(limit, before)
         return doc.AuditList(
             audit=[audit_of(entry) for entry in found], next=found[-1].id if len(found) == limit else None
