@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import (
@@ -60,6 +61,7 @@ class SqlJournal:
         self._prefix = prefix
         self._insert = _upsert(self._engine.dialect)
         self._insert_end = _ignoring(self._engine.dialect, MESSAGE, "id")
+        self._set_state = _state_setting(self._engine.dialect)
         self._insert_flow = _ignoring(self._engine.dialect, FLOW, "move")
 
     async def close(self) -> None:
@@ -184,17 +186,34 @@ class SqlJournal:
                 await connection.execute(delete(MESSAGE).where(MESSAGE.c.id.in_(piece)))
 
     async def record(self, moves: Sequence[StoreMove]) -> None:
-        """Write moves in one transaction: one statement for the messages of a move."""
-        ids = list(dict.fromkeys(message_id for move in moves for message_id in move.ids))
+        """Write moves in one transaction: one statement for moves in a row that set a state alone."""
         async with transaction(self._engine) as connection:
-            for piece in _pieces(ids):
-                known = set((await connection.execute(select(MESSAGE.c.id).where(MESSAGE.c.id.in_(piece)))).scalars())
-                if new := [self._end(message_id) for message_id in piece if message_id not in known]:
-                    await connection.execute(self._insert_end, new)
-            for move in moves:
-                await self._move(connection, move)
+            for states_alone, alike in groupby(moves, _sets_state_alone):
+                if states_alone:
+                    await self._states(connection, list(alike))
+                else:
+                    for move in alike:
+                        await self._move(connection, move)
+
+    async def _states(self, connection: AsyncConnection, moves: Sequence[StoreMove]) -> None:
+        rows = [
+            {
+                **self._end(message_id),
+                "state": move.state,
+                "reason": move.reason[:_TEXT_MAX],
+                "changed": move.at,
+                "ended_ms": move.at_ms if move.state is not None and move.state.ended else None,
+            }
+            for move in moves
+            for message_id in move.ids
+        ]
+        if rows:
+            await connection.execute(self._set_state, rows)
+        await self._write_flow(connection, moves)
 
     async def _move(self, connection: AsyncConnection, move: StoreMove) -> None:
+        if move.ids:
+            await connection.execute(self._insert_end, [self._end(message_id) for message_id in move.ids])
         values: dict[str, Any] = {"changed": move.at} if move.at else {}
         if move.state is not None:
             ended_ms = move.at_ms if move.state.ended else None
@@ -204,9 +223,24 @@ class SqlJournal:
         older = [MESSAGE.c.changed < move.at] if move.at else []
         for piece in _pieces(move.ids) if values else ():
             await connection.execute(update(MESSAGE).where(MESSAGE.c.id.in_(piece), *older).values(values))
-        if move.state is not Written.DELIVERED:
-            words = {"by": move.by[:_TEXT_MAX], "reason": move.reason[:_TEXT_MAX], "due_ms": move.due_ms}
-            rows = [{"id": message_id, "at_ms": move.at_ms, "move": move.name, **words} for message_id in move.ids]
+        await self._write_flow(connection, [move])
+
+    async def _write_flow(self, connection: AsyncConnection, moves: Sequence[StoreMove]) -> None:
+        """Write what the row of a message does not say: all but its delivery."""
+        rows = [
+            {
+                "id": message_id,
+                "at_ms": move.at_ms,
+                "move": move.name,
+                "by": move.by[:_TEXT_MAX],
+                "reason": move.reason[:_TEXT_MAX],
+                "due_ms": move.due_ms,
+            }
+            for move in moves
+            if move.state is not Written.DELIVERED
+            for message_id in move.ids
+        ]
+        if rows:
             await connection.execute(self._insert_flow, rows)
 
     async def prune(self, before_ms: int, limit: int) -> int:
@@ -302,6 +336,23 @@ def _upsert(dialect: Dialect) -> Executable:
     if dialect.name in ("mysql", "mariadb"):
         return statement.on_duplicate_key_update(values)  # type: ignore[no-any-return]
     return statement.on_conflict_do_update(index_elements=["id"], set_=values)  # type: ignore[no-any-return]
+
+
+def _sets_state_alone(move: StoreMove) -> bool:
+    return bool(move.at) and move.state is not None and move.due_ms is None
+
+
+def _state_setting(dialect: Dialect) -> Executable:
+    """Return the insert of states. A row keeps what a later move made of it."""
+    statement: Any = _module(dialect).insert(MESSAGE)
+    mariadb = dialect.name in ("mysql", "mariadb")
+    new = statement.inserted if mariadb else statement.excluded
+    older = MESSAGE.c.changed < new.changed
+    names = ("state", "reason", "ended_ms", "changed")  # MySQL sets them in this order, and reads what it has set
+    values = [(name, case((older, new[name]), else_=MESSAGE.c[name])) for name in names]
+    if mariadb:
+        return statement.on_duplicate_key_update(values)  # type: ignore[no-any-return]
+    return statement.on_conflict_do_update(index_elements=["id"], set_=dict(values))  # type: ignore[no-any-return]
 
 
 def _ignoring(dialect: Dialect, table: Any, column: str) -> Executable:
