@@ -174,8 +174,11 @@ class Stats:
 
     @property
     def late(self) -> int:
-        """Return how many messages are overdue, with those that the broker has not confirmed in time."""
-        return self.overdue + int(sum(self._reported("unconfirmed")))
+        """Return how many messages are overdue, with those that the broker has not confirmed in time.
+
+        The reports are a beat behind: what was given back meanwhile is no longer claimed, and counts once.
+        """
+        return self.overdue + min(self.claimed, int(sum(self._reported("unconfirmed"))))
 
     @property
     def oldest_overdue_ms(self) -> int:
@@ -186,7 +189,7 @@ class Stats:
     @property
     def unconfirmed_s(self) -> float:
         """Return for how long the oldest published message has waited for a broker's answer; 0 below a second."""
-        return max(self._reported("unconfirmed_s"), default=0.0)
+        return max(self._reported("unconfirmed_s"), default=0.0) if self.claimed else 0.0
 
     def _reported(self, name: str) -> list[float]:
         numbers = (report.get(name) for report in self.instances.values())

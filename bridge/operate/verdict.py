@@ -5,7 +5,7 @@ The page, `stats`, `doctor` and /readyz show the same sentence. Everything here 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from bridge.delay.duration import write_duration
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
 from bridge.telemetry.health import WELL
-from bridge.telemetry.subject import STORE_CLOCK, STORE_CONTENTS
+from bridge.telemetry.subject import OVERDUE, STORE_CLOCK, STORE_CONTENTS
 
 #: A process reports every second. What it said before counts as old after this time.
 STALE_S = 5.0
@@ -108,6 +108,8 @@ _PAST = frozenset({str(STORE_CONTENTS), str(STORE_CLOCK)})
 def judge(known: Known) -> Overall:
     """Return the verdict. Old data never makes it well."""
     instances = judge_instances(known)
+    if known.stats is not None and not known.stats.claimed and known.late_ms < LATE_MS:
+        instances = [_not_overdue(instance) for instance in instances]
     processes = [*instances, *_parents(known)]
     faults = [*_away(known), *_alone(known, instances), *_silent([process for process in processes if process.silent])]
     heard = (process.faults for process in processes if not process.silent)
@@ -171,6 +173,12 @@ def _instance(
             for subject, text in troubles.items()
         ]
     return InstanceVerdict(name, InstanceState.TROUBLE if faults else InstanceState.WELL, tuple(faults))
+
+
+def _not_overdue(instance: InstanceVerdict) -> InstanceVerdict:
+    """Drop what an instance said of overdue messages a beat ago: the store has none now."""
+    faults = tuple(fault for fault in instance.faults if fault.subject != str(OVERDUE))
+    return instance._replace(faults=faults, state=instance.state if faults else InstanceState.WELL)
 
 
 def _without_store(report: LocalReport) -> InstanceVerdict:
@@ -264,16 +272,14 @@ def _next(found: Stats) -> str:
 def _ordered(found: Stats) -> str:
     """Name the routes that an order or a rate holds: a forgotten pause looks well otherwise."""
     paused, draining = (routes_that(found.orders, state) for state in (RouteState.PAUSED, RouteState.DRAINING))
-    held = {route: counts.held for route, counts in found.by_route.items() if counts.held}
-    groups = {"Paused": paused, "At max_rate": held.keys() - paused, "Draining": draining - held.keys()}
-    return "".join(f" {what}: {_few(sorted(routes), held)}." for what, routes in groups.items() if routes)
+    held = [f"{route} ({counts.held:,})" for route, counts in found.by_route.items() if counts.held]
+    groups: dict[str, Collection[str]] = {"Paused": paused, "Draining": draining, "Held": held}
+    return "".join(f" {what}: {_few(sorted(words))}." for what, words in groups.items() if words)
 
 
-def _few(routes: Sequence[str], held: Mapping[str, int]) -> str:
-    """Return the first names, with how many messages each route holds."""
-    names = [f"{route} (held: {held[route]:,})" if route in held else route for route in routes[:_NAMED_MAX]]
-    more = len(routes) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+def _few(words: Sequence[str]) -> str:
+    more = len(words) - _NAMED_MAX
+    return ", ".join(words[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _bare(text: str) -> str:

@@ -17,7 +17,7 @@ from bridge.pipeline.ordered import Ordered
 from bridge.pipeline.publish import Publisher
 from bridge.pipeline.wake import Wake
 from bridge.telemetry.health import Health
-from bridge.telemetry.subject import STORE_CLOCK, Subject
+from bridge.telemetry.subject import OVERDUE, STORE_CLOCK, Subject
 
 _EVERY_S = 1.0
 #: Lateness beyond this is trouble and no longer load.
@@ -66,7 +66,7 @@ class Watch:
         dues_ms = [max(ms, self._ordered.let_go_ms) for ms in self._wake.known().values() if ms]
         self.overdue_s = oldest_overdue_s(self._clock.now_us() / 1000, dues_ms + self._publisher.late_from_ms())
         overdue = f"the oldest overdue message was due {write_duration(int(self.overdue_s) * 1000)} ago"
-        self._health.say(Subject("overdue"), overdue if self.overdue_s > OVERDUE_S else "", cause="overdue")
+        self._health.say(OVERDUE, overdue if self.overdue_s > OVERDUE_S else "", cause="overdue")
         count, waited_s = self._publisher.unanswered()
         self.unconfirmed = (count, waited_s) if waited_s > LATE_S else (0, 0.0)
         waits = f"the broker has not confirmed published messages: {count}, the oldest for {waited_s:.0f}s"

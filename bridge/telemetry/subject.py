@@ -30,6 +30,7 @@ def rendered(troubles: Mapping[Subject, str]) -> dict[str, str]:
     return {str(subject): sentence for subject, sentence in troubles.items()}
 
 
+OVERDUE = Subject("overdue")
 STORE = Subject("store")
 STORE_CLAIM = Subject("store", "claim")
 STORE_PARK = Subject("store", "park")

@@ -16,6 +16,8 @@ RUNNING = {"able": True, "health": WELL, "shards": [0, 1]}
 CALM = Stats(10_000, 5, 0, 0, 0, 70_000, {}, {"a-1": RUNNING}, ())
 AWAY = "Redis does not answer at 127.0.0.1:6379 (Connection refused). Start it, or correct redis.url"
 HERE = LocalReport("a-1", "rabbitmq", 0.4)
+WAITS = {**RUNNING, "unconfirmed": 172, "unconfirmed_s": 2.5}
+LATE = {"able": True, "health": "was due 13s ago.", "troubles": {"overdue": "was due 13s ago"}}
 ILL = {"able": True, "health": "the store cannot be reached: it timed out."}
 
 
@@ -33,7 +35,7 @@ TABLE = {
     "most of it is held": (
         Known(replace(CALM, held=4, claimed=2, by_route={"slow": RouteStats(7, held=4)})),
         "OK",
-        "All well: 7 parked, next in 1m, nothing overdue. At max_rate: slow (held: 4).",
+        "All well: 7 parked, next in 1m, nothing overdue. Held: slow (4).",
     ),
     "two of three routes are paused, and the next message of the third is a minute later": (
         Known(
@@ -50,7 +52,7 @@ TABLE = {
             )
         ),
         "OK",
-        "All well: 5 parked, next in 1m 3s, nothing overdue. Paused: bills (held: 1,200), orders. Draining: last.",
+        "All well: 5 parked, next in 1m 3s, nothing overdue. Paused: bills, orders. Draining: last. Held: bills (",
     ),
     "every route is paused": (
         Known(replace(CALM, orders={"orders": PAUSED}, by_route={"orders": RouteStats(5, next_due_ms=70_000)})),
@@ -89,9 +91,20 @@ TABLE = {
     "overdue by less than a second": (Known(late(900)), "OK", "All well: 5 parked"),
     "overdue": (Known(late(5_300)), "WARN", "Overdue: 2, the oldest by 5s."),
     "sent and not confirmed": (
-        Known(replace(CALM, instances={"a-1": {**RUNNING, "unconfirmed": 172, "unconfirmed_s": 2.5}})),
+        Known(replace(CALM, claimed=200, instances={"a-1": WAITS})),
         "WARN",
         "Overdue: 172, the oldest by 2s.",
+    ),
+    "given back since the report": (Known(replace(CALM, instances={"a-1": WAITS})), "OK", "All well: 5 parked"),
+    "delivered since the report": (
+        Known(replace(CALM, instances={"a-1": LATE}), local=[replace(HERE, name="b-2", troubles={"overdue": "13s"})]),
+        "OK",
+        "All well: 5 parked",
+    ),
+    "overdue by an instance, and something is being sent": (
+        Known(replace(CALM, claimed=1, instances={"a-1": LATE})),
+        "WARN",
+        "Trouble: was due 13s ago.",
     ),
     "long overdue": (Known(late(65_000)), "FAIL", "Overdue: 2, the oldest by 1m 5s."),
     "a warning of the store": (Known(replace(CALM, warnings=("keys were lost",))), "WARN", "Warning: keys were lost."),
