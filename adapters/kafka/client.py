@@ -57,31 +57,24 @@ def connection(rules: Kafka, name: str) -> dict[str, Any]:
 
 
 def new_producer(rules: Kafka) -> AIOKafkaProducer:
-    """Create an idempotent producer that waits for all in-sync replicas. It is not started. Raises
-    ``BrokerUnavailable``."""
-    with broker_errors(rules):
-        producer = AIOKafkaProducer(
-            **connection(rules, "postdate publish"),
-            acks="all",
-            enable_idempotence=True,
-            linger_ms=0,
-            max_batch_size=_BATCH_BYTES,
-            compression_type=None if rules.compression == "none" else rules.compression,
-            request_timeout_ms=_REQUEST_MS,
-        )
-        lasting(producer.client, rules)
-        return producer
+    """Create an idempotent producer. It is not started. Raises ``BrokerUnavailable``."""
+    return _producer(rules, "postdate publish", enable_idempotence=True)
 
 
 def new_transactional_producer(rules: Kafka, transactional_id: str, timeout_ms: int) -> AIOKafkaProducer:
     """Create a producer that Kafka lets no earlier one of this id outlive. It is not started. Kafka aborts a
     transaction that is open for ``timeout_ms``. Raises ``BrokerUnavailable``."""
+    own = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
+    return _producer(rules, "postdate release", **own)
+
+
+def _producer(rules: Kafka, purpose: str, **own: Any) -> AIOKafkaProducer:
+    """Create a producer that waits for all in-sync replicas."""
     with broker_errors(rules):
         producer = AIOKafkaProducer(
-            **connection(rules, "postdate release"),
+            **connection(rules, purpose),
+            **own,
             acks="all",
-            transactional_id=transactional_id,
-            transaction_timeout_ms=timeout_ms,
             linger_ms=0,
             max_batch_size=_BATCH_BYTES,
             compression_type=None if rules.compression == "none" else rules.compression,

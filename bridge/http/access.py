@@ -252,11 +252,11 @@ class Gate:
             self._judge(scope, body)
             await self._app(scope, body.receive, answer.send)
         except Problem as problem:
-            await answer.refuse(problem, scope, receive)
+            await answer.refuse(problem)
         except Exception:
             log.exception("a request failed", method=scope["method"], path=scope["path"])
             text = "postdate failed to answer. Its log says why. Look there, then try again."
-            await answer.refuse(Problem(500, text), scope, receive)
+            await answer.refuse(Problem(500, text))
         finally:
             self._bodies.remove(body)
 
@@ -531,7 +531,7 @@ class _SecuredAnswer:
             self._begun = True
         await self._send(message)
 
-    async def refuse(self, problem: Problem, scope: Scope, receive: Receive) -> None:
+    async def refuse(self, problem: Problem) -> None:
         """Answer with a problem, unless an answer has begun."""
         if not self._begun and not self._replaced:
             await self._problem(problem)
