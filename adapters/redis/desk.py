@@ -28,10 +28,7 @@ from adapters.redis.guard import (
     run_ids,
 )
 from adapters.redis.instances import instances_of, losses_of
-from adapters.redis.keys import StoreKeys
 from adapters.redis.past import RedisPast
-from adapters.redis.runner import Runner
-from adapters.redis.scripts import Call
 from adapters.redis.steps import step_in
 from adapters.redis.store import RedisStore
 from bridge.core.errors import StoreUnavailable
@@ -40,11 +37,10 @@ from bridge.core.orders import HELD_MS, Actor, RouteOrders, RouteState, ordered
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.desk.numbers import ShardLook, Stats, by_route, lost_instances, overdue_in
-from bridge.desk.past import AuditEntry, PastCursor, PastFilter, PastSlot, Remembered
 from bridge.desk.protocol import OPERATIONS_MAX
 from bridge.desk.rows import HEAD_BYTES, Answer, Cursor, Filter, Row, Stored, row_of
 from bridge.parking.envelope import index_fields
-from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow
+from bridge.parking.history import NO_HISTORY, HistoryLimits
 from bridge.parking.identity import shard_of
 
 #: Places of a shard that the first call reads and that later calls read at most; bytes of envelopes that a call reads.
@@ -59,7 +55,7 @@ _HEADS, _HEADS_BYTES = 64, 1024 * 1024
 _SHARDS, _SAMPLES = 4, 20
 
 
-class RedisDesk:
+class RedisDesk(RedisPast):
     """The desk of one store."""
 
     def __init__(
@@ -72,25 +68,13 @@ class RedisDesk:
         limits: HistoryLimits = NO_HISTORY,
     ) -> None:
         """``broker`` names the broker whose messages this store holds."""
-        self.limits = limits
-        self._past = RedisPast(client, prefix, shards, broker, limits)
-        self._client: Any = client
+        super().__init__(client, prefix, shards, broker, limits)
         self._prefix = prefix
-        self._shards = shards
         self._store = store
-        self._runner = Runner(client)
-        self._keys = StoreKeys(prefix, shards, "")
-        self._broker = broker
 
     async def open(self) -> None:
         """Check that the settings fit the store. Writes nothing. Raises ``StoreUnfit``."""
         judge_agreement(await read_agreement(self._client, self._prefix), self._shards)
-
-    async def now_ms(self) -> int:
-        """Return the store's clock (Unix ms)."""
-        with store_errors():
-            seconds, microseconds = await self._client.time()
-        return int(seconds) * 1000 + int(microseconds) // 1000
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -310,35 +294,15 @@ class RedisDesk:
 
     # -- the past ---------------------------------------------------------------------------------------------------
 
-    def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
-        """Iterate over the history, newest first."""
-        return self._past.history(wanted, after)
-
     async def history_since_ms(self) -> int:
         """Return from which moment on the history is complete: what emptied the store took it, too."""
         made = await read_agreement(self._client, self._prefix)
         emptied_ms = made["lost_ms"] if "emptied" in made else 0
-        return max(emptied_ms, await self._past.history_since_ms())
+        return max(emptied_ms, await super().history_since_ms())
 
     async def flow(self, message_id: bytes) -> list[FlowRow]:
         """Return nothing: only a journal knows it."""
         return []
-
-    async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
-        """Return counts of deliveries."""
-        return await self._past.past(from_ms, to_ms, step_ms)
-
-    async def note(self, entry: AuditEntry) -> None:
-        """Write an entry of the audit log."""
-        await self._past.note(entry)
-
-    async def audit(self, limit: int, before: str = "") -> list[AuditEntry]:
-        """Return entries of the audit log, newest first."""
-        return await self._past.audit(limit, before)
-
-    async def remember(self, key: bytes, digest: bytes, message_id: bytes, ttl_ms: int) -> Remembered | None:
-        """Remember a request, unless its key is known."""
-        return await self._past.remember(key, digest, message_id, ttl_ms)
 
     # -- pieces -----------------------------------------------------------------------------------------------------
 
@@ -346,13 +310,6 @@ class RedisDesk:
         return row_of(
             self._broker, message_id, state, int(float(at)), size, head, why.decode("utf-8", "backslashreplace")
         )
-
-    async def _ask(self, calls: Sequence[Call]) -> list[Any]:
-        replies = await self._runner.many(calls) if calls else []
-        for reply in replies:
-            if isinstance(reply, StoreUnavailable):
-                raise reply
-        return replies
 
     def _sorted(self, ids: Iterable[bytes]) -> dict[int, list[bytes]]:
         """Return the ids by shard, each once. Ids of shards that this store does not have are left out."""

@@ -56,7 +56,7 @@ class _PastReader:
 
 
 class RedisPast:
-    """The past of one store."""
+    """The past of one store, for its desk."""
 
     def __init__(self, client: Client, prefix: str, shards: int, broker: str, limits: HistoryLimits) -> None:
         self._client: Any = client
@@ -64,9 +64,15 @@ class RedisPast:
         self._keys = StoreKeys(prefix, shards, "")
         self._shards = shards
         self._broker = broker
-        self._limits = limits
+        self.limits = limits
 
-    async def history(self, wanted: PastFilter, after: PastCursor | None) -> AsyncIterator[HistoryRow]:
+    async def now_ms(self) -> int:
+        """Return the store's clock (Unix ms)."""
+        with store_errors():
+            seconds, microseconds = await self._client.time()
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
         """Merge the shards by the end of their messages, reading each in pages as they are needed."""
         until_ms = [moment_ms for moment_ms in (wanted.before_ms, after and after.ended_ms) if moment_ms is not None]
         newest = b"%d" % (min(until_ms) + _WRITTEN_WITHIN_MS) if until_ms else b"+"
@@ -81,7 +87,7 @@ class RedisPast:
             # A message in an entry that is not read yet may be newer than the newest that was read.
             unread = [reader for reader in readers if not found or found[0][2].ended_ms <= reader.bound_ms]
             if unread:
-                for row in await self._read(unread, wanted):
+                for row in await self._read_history(unread, wanted):
                     if wanted.takes(row) and newest_first(row) > start:
                         count += 1
                         heapq.heappush(found, (newest_first(row), count, row))
@@ -92,7 +98,7 @@ class RedisPast:
                 yield row
             last = place
 
-    async def _read(self, readers: Sequence[_PastReader], wanted: PastFilter) -> list[HistoryRow]:
+    async def _read_history(self, readers: Sequence[_PastReader], wanted: PastFilter) -> list[HistoryRow]:
         """Read the next page of some shards."""
         oldest: bytes = b"-"
         from_ms = wanted.from_ms
@@ -116,8 +122,8 @@ class RedisPast:
 
     async def history_since_ms(self) -> int:
         """Return from which moment on all is there. A shard that had more than its share has lost older entries."""
-        since_ms = await self._now_ms() - self._limits.keep_ms
-        share = self._limits.most // self._shards
+        since_ms = await self.now_ms() - self.limits.keep_ms
+        share = self.limits.most // self._shards
         with store_errors():
             for keys in self._keys.shards:
                 first = await self._client.xrange(keys.history, count=1)
@@ -159,7 +165,7 @@ class RedisPast:
                 self._keys.audit, {"e": json.dumps(entry.content())}, maxlen=AUDIT_MAX, approximate=True
             )
 
-    async def audit(self, limit: int, before: str) -> list[AuditEntry]:
+    async def audit(self, limit: int, before: str = "") -> list[AuditEntry]:
         """Read the audit log backwards. Raises ValueError for an id that is none."""
         with store_errors():
             found = await self._client.xrevrange(self._keys.audit, f"({before}" if before else "+", count=limit)
@@ -176,11 +182,6 @@ class RedisPast:
         with store_errors():
             known = await self._client.set(self._keys.once(key), packed, px=ttl_ms, nx=True, get=True)
         return Remembered(known[1 : 1 + known[0]], known[1 + known[0] :]) if known else None
-
-    async def _now_ms(self) -> int:
-        with store_errors():
-            seconds, microseconds = await self._client.time()
-        return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def _ask(self, calls: Sequence[Call]) -> list[Any]:
         replies = await self._runner.many(calls)
