@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from functools import partial
 from typing import Annotated, Any
 
@@ -14,8 +13,8 @@ from bridge.cli.acting import user
 from bridge.cli.importing import totals
 from bridge.cli.listing import Looking
 from bridge.cli.options import Output
-from bridge.cli.output import facts
-from bridge.core.errors import FAILED, Refused, SettingsError
+from bridge.cli.output import ask, facts
+from bridge.core.errors import Refused, SettingsError
 from bridge.core.ports import ParkingStore
 from bridge.delay.duration import write_moment
 from bridge.desk.past import AuditEntry
@@ -85,8 +84,11 @@ async def _replay(
         if dry_run or not yes:
             trial = PutBack(store, desk, ways[0], ways[1], dry_run=True)
             await replay.put(trial, Looking("Counted"))
-            if dry_run or not _confirmed(_document(replay, trial, since_ms, 0)):
-                return _document(replay, trial, since_ms, 0)
+            found = _document(replay, trial, since_ms, 0)
+            if dry_run:
+                return found
+            fact = f"To park: {found['parked']}, dead letters: {found['dead']}, due since {found['since']}."
+            ask(fact, f"{fact} Put them back?")
         putback = PutBack(store, desk, *ways)
         await replay.put(putback, Looking("Put back, of"))
         found = _document(replay, putback, since_ms, await replay.follow())
@@ -126,14 +128,3 @@ def _document(replay: Replay, putback: PutBack, since_ms: int, cancelled_late: i
         "handled": skipped.get("handled", 0),
         "cancelled_meanwhile": cancelled_late,
     }
-
-
-def _confirmed(found: dict[str, Any]) -> bool:
-    """Ask whether to go on. Raises ``SettingsError`` without a terminal, and exits where the answer is no."""
-    text = f"To park: {found['parked']}, dead letters: {found['dead']}, due since {found['since']}"
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise SettingsError(f"{text}. Confirm with --yes, because there is no terminal to ask on.")
-    if not typer.confirm(f"{text}. Put them back?", err=True):
-        say("Nothing was done.")
-        raise typer.Exit(FAILED)
-    return True

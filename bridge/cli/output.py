@@ -82,14 +82,18 @@ def wait(due_ms: int, now_ms: int) -> str:
 
 
 def confirm(verb: str, what: str, count: int, sample: Iterable[str]) -> None:
-    """Ask whether to act on that many. Raises ``SettingsError`` where there is no terminal to ask on, ``typer.Exit``
-    where the answer is no."""
+    """Ask whether to act on that many. Raises as ``ask``."""
+    ask(f"{what.capitalize()} to {verb}: {count}.", f"{verb.capitalize()} these {what} ({count})?", sample)
+
+
+def ask(fact: str, question: str, sample: Iterable[str] = ()) -> None:
+    """Ask a question after the lines of ``sample``. Raises ``SettingsError`` with the fact where there is no terminal
+    to ask on, ``typer.Exit`` where the answer is no."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        text = f"{what.capitalize()} to {verb}: {count}. Confirm with --yes, because there is no terminal to ask on."
-        raise SettingsError(text)
+        raise SettingsError(f"{fact} Confirm with --yes, because there is no terminal to ask on.")
     for text in sample:
         say(printable(text))
-    if not typer.confirm(f"{verb.capitalize()} these {what} ({count})?", err=True):
+    if not typer.confirm(question, err=True):
         say("Nothing was done.")
         raise typer.Exit(FAILED)
 

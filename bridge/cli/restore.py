@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from functools import partial
 from typing import Annotated
@@ -16,16 +15,16 @@ from bridge.cli.from_intake import SinceOption, replay_intake
 from bridge.cli.importing import MaxRateOption, OverdueOption
 from bridge.cli.listing import Looking
 from bridge.cli.options import ConfigOption, DryRunOption, NoteOption, Output, OutputOption, YesOption
-from bridge.cli.output import facts
+from bridge.cli.output import ask, facts
 from bridge.core.errors import FAILED, SettingsError
-from bridge.operate.documents import RestoreCounts, RestorePreview
+from bridge.operate.documents import RestoreCounts
 from bridge.operate.find import as_an_option
 from bridge.operate.operator import Operator
 from bridge.operate.restoring import read_order
 from bridge.pipeline.putback import RATE, Overdue, Pace
 from bridge.pipeline.restore import RestoreOrder
 from bridge.settings import settings_from
-from bridge.telemetry.printable import complain, say
+from bridge.telemetry.printable import complain
 
 #: How often a running restore is asked for its progress.
 _ASK_S = 0.25
@@ -99,21 +98,11 @@ async def _restore(
             complain("Warning: there are more. Counting them all would take too long over the API.")
         if dry_run:
             return preview.counts, ""
-        _confirm(preview)
+        fact = f"Messages to restore: {preview.count}. Due now: {preview.counts.overdue}."
+        ask(fact, "Restore them?", [fact])
     looking, found = Looking("Looked at"), await operator.restore(order, note)
     while found.state == "running":
         await asyncio.sleep(_ASK_S)
         found = await operator.operation(found.id)
         looking(found.done + found.skipped)
     return found.counts, "" if found.state == "done" else found.text
-
-
-def _confirm(preview: RestorePreview) -> None:
-    """Raise ``SettingsError`` where there is no terminal to ask on, ``typer.Exit`` where the answer is no."""
-    text = f"Messages to restore: {preview.count}. Due now: {preview.counts.overdue}."
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise SettingsError(f"{text} Confirm with --yes, because there is no terminal to ask on.")
-    say(text)
-    if not typer.confirm("Restore them?", err=True):
-        say("Nothing was done.")
-        raise typer.Exit(FAILED)
