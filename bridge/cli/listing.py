@@ -14,11 +14,11 @@ from bridge.app.brokers import brokers_of
 from bridge.cli.acting import operate, settings_for
 from bridge.cli.filters import Filters, criteria_in, key_in, with_filters
 from bridge.cli.options import ConfigOption, Output, OutputOption
-from bridge.cli.output import rows, table, wait
+from bridge.cli.output import rounded, rows, table, wait
 from bridge.cli.select import judge_strange_route, not_configured
 from bridge.core.errors import SettingsError
 from bridge.core.state import State
-from bridge.delay.duration import read_moment_ms, write_duration
+from bridge.delay.duration import read_moment_ms
 from bridge.desk.past import PastFilter
 from bridge.operate.documents import MessageFacts
 from bridge.operate.moments import read_past_border_ms
@@ -198,8 +198,7 @@ def _short(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
 
 def _away(time_ms: int, now_ms: int, past: str) -> str:
     """Return how far a time is from now, in two units at most. ``past`` is the wording for one that has passed."""
-    ms = abs(time_ms - now_ms)
-    short = " ".join(write_duration(ms if ms < 1000 else ms // 1000 * 1000).split()[:2])
+    short = " ".join(rounded(abs(time_ms - now_ms)).split()[:2])
     return f"in {short}" if time_ms > now_ms else past.format(short)
 
 

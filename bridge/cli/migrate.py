@@ -10,7 +10,7 @@ import typer
 
 from bridge.app.brokers import migration_of
 from bridge.cli.options import ConfigOption, Output, OutputOption, example
-from bridge.cli.output import document, line, rows
+from bridge.cli.output import rows
 from bridge.core.errors import FINE, REFUSED, NotFound, Refused, SettingsError
 from bridge.desk.migration import Means, Migration, Progress
 from bridge.settings import load
@@ -96,12 +96,8 @@ def _listed(names: set[str]) -> str:
 
 
 def _print(output: Output, found: Sequence[Migration]) -> None:
-    if output is Output.JSON:
-        document([_row(migration) for migration in found])
-        return
-    if output is Output.JSONL:
-        for migration in found:
-            line(_row(migration))
+    if output is not Output.TEXT:
+        rows(output, (), map(_row, found))
         return
     if not found:
         say("No exchange has the plugin's type, and no migration is under way.")

@@ -76,9 +76,13 @@ def facts(output: Output, found: Mapping[str, Any], text: Iterable[tuple[str, st
 
 def wait(due_ms: int, now_ms: int) -> str:
     """Return how far a time is from now, for people: "in 4m 12s", "3s ago"."""
-    away = abs(due_ms - now_ms)
-    rounded = write_duration(away if away < 10_000 else away // 1000 * 1000)
-    return f"in {rounded}" if due_ms > now_ms else f"{rounded} ago"
+    away = rounded(abs(due_ms - now_ms), 10_000)
+    return f"in {away}" if due_ms > now_ms else f"{away} ago"
+
+
+def rounded(ms: int, from_ms: int = 1000) -> str:
+    """Return a duration in whole seconds, from ``from_ms`` on."""
+    return write_duration(ms if ms < from_ms else ms // 1000 * 1000)
 
 
 def confirm(verb: str, what: str, count: int, sample: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from bridge.cli.acting import operate, settings_for
 from bridge.cli.options import ConfigOption, Output, OutputOption
-from bridge.cli.output import facts, wait
+from bridge.cli.output import facts, rounded, wait
 from bridge.delay.duration import read_moment_ms, write_duration
 from bridge.operate.documents import RouteCounts, StatsFacts
 from bridge.operate.verdict import LATE_MS
@@ -62,7 +62,7 @@ def as_text(found: StatsFacts, used: bool) -> list[tuple[str, str]]:
     lines += [(f"instance {report['name']}", _instance(report)) for report in found.instances]
     for name, ms in found.silent.items():
         unknown = "unknown: it cannot report while Redis refuses writes"
-        lines.append((f"instance {name}", unknown if found.refuses_writes else f"stale: silent for {_rounded(ms)}"))
+        lines.append((f"instance {name}", unknown if found.refuses_writes else f"stale: silent for {rounded(ms)}"))
     if not found.instances and not found.silent:
         needed = "none. Start one with `postdate run`."
         unneeded = "none. No route has a store; `postdate run` still delivers what is parked in this one."
@@ -114,10 +114,6 @@ def _instance(report: Mapping[str, object]) -> str:
         f"lateness p50 {late.get('p50')} ms, p99 {late.get('p99')} ms" if isinstance(late, dict) else "",
     ]
     return " · ".join(part for part in parts if part)
-
-
-def _rounded(ms: int) -> str:
-    return write_duration(ms if ms < 1000 else ms // 1000 * 1000)
 
 
 def _size(count: int) -> str:
