@@ -36,7 +36,6 @@ from bridge.telemetry.health import Health
 
 __all__ = [
     "Broker",
-    "RedisDesk",
     "RedisStore",
     "TrialStore",
     "broker_of",
@@ -265,11 +264,11 @@ def named_brokers(settings: Settings, before: Sequence[Settings] = ()) -> list[t
     return [(kind, broker_of(kind)) for kind in _FOLDERS if any(known.names_broker(kind) for known in every)]
 
 
-def open_store(settings: Settings, clock: StoreClock, instance: str) -> RedisStore:
-    """Return the store, not connected yet."""
-    redis = settings.redis
+def open_store(settings: Settings, clock: StoreClock, instance: str, client: Any = None) -> RedisStore:
+    """Return the store, not connected yet; or on an open client."""
+    redis, client = settings.redis, client or connect(settings.redis)
     limits = HistoryLimits(settings.history.keep, settings.history.max)
-    return RedisStore(connect(redis), redis.key_prefix, redis.shards, instance, clock, limits)
+    return RedisStore(client, redis.key_prefix, redis.shards, instance, clock, limits)
 
 
 def open_journal(plan: ProcessPlan) -> Tables | None:

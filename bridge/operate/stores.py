@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
-from bridge.app.brokers import RedisDesk, RedisStore, close, connect, count_remains, inspect, open_journal, open_store
+from bridge.app.brokers import close, connect, count_remains, desk_of, inspect, open_journal, open_store
 from bridge.app.build import instance_name, new_token
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
@@ -21,7 +21,6 @@ from bridge.operate.journals import restorers
 from bridge.operate.select import no_store
 from bridge.operate.send import Message, new_id
 from bridge.operate.send import send as park
-from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids
 from bridge.pipeline.journaled import JournaledStore
 from bridge.pipeline.restore import Restorer
@@ -139,10 +138,7 @@ async def _open_all(client: Any, settings: Settings, route: str | None, journals
 
 async def _open(client: Any, plan: ProcessPlan, journals: list[Journal]) -> Desk:
     """Open a desk, with its journal if there is one, which is added to ``journals``."""
-    prefix, shards = plan.settings.redis.key_prefix, plan.settings.redis.shards
-    limits = HistoryLimits(plan.settings.history.keep, plan.settings.history.max)
-    store = RedisStore(client, prefix, shards, "desk", StoreClock(), limits)
-    desk = RedisDesk(client, prefix, shards, store, plan.broker, limits)
+    desk = desk_of(open_store(plan.settings, StoreClock(), "desk", client), plan)
     await desk.open()
     journal = open_journal(plan)
     if journal is None:
