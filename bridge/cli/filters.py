@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from bridge.cli.options import declared
+from bridge.core.errors import SettingsError
 from bridge.operate.find import Criteria, as_an_option, read_criteria
 
 #: What the command line gave, by the names of ``FILTERS``.
@@ -38,6 +39,9 @@ def with_filters(command: Callable[..., None], names: Collection[str] = FILTERS.
     @wraps(command)
     def filtered(**given: Any) -> None:
         filters = {name: given.pop(name) for name in names}
+        for name, value in filters.items():
+            if value == "":  # a variable of a shell that is not set
+                raise SettingsError(f"{as_an_option(name)} is empty")
         command(**given, filters=filters)
 
     parameters: list[inspect.Parameter] = []
@@ -56,7 +60,7 @@ def _parameter(name: str) -> inspect.Parameter:
 
 def key_in(filters: Filters) -> bytes | None:
     """Return the producer's key that was given."""
-    return os.fsencode(filters["key"]) if filters["key"] else None
+    return None if filters["key"] is None else os.fsencode(filters["key"])
 
 
 def criteria_in(filters: Filters, now_ms: int) -> Criteria:

@@ -527,6 +527,10 @@ class TestWhatLeftTheStore:
         assert shell.rows("list", "--min-size", "100000") == shell.rows("list", "--min-tries", "1") == []
         assert "--header" in shell.refused("list", "--state", "history", "--header", "tenant=a")
 
+    @pytest.mark.parametrize("words", [("list",), ("export",), ("restore", "--yes")])
+    def test_an_empty_filter_is_refused_and_never_means_everything(self, shell: Shell, words: tuple[str, ...]) -> None:
+        assert "--key is empty" in shell.refused(*words, "--key", "")
+
     def test_what_an_operator_did_is_in_the_audit_log(self, shell: Shell) -> None:
         one, dead = shell.send(), shell.dead("unroutable: nobody")
         shell("reschedule", one, "--in", "2h")
