@@ -76,8 +76,10 @@ class Ledger:
         return bool(self.plan.lost or self.plan.slow)
 
     def undone_after(self, at_s: float) -> bool:
-        """Return whether the store may have lost what happened at this moment."""
-        return any(undone.from_s <= at_s + _NOTICED_S and at_s <= undone.at_s for undone in self.world.undone)
+        """Return whether the store may have lost what happened at this moment, or a claim just before it: its instance
+        still has the message, and sends it whatever was ordered since."""
+        undone = self.world.undone
+        return any(lost.from_s - _NOTICED_S <= at_s <= lost.at_s + _NOTICED_S for lost in undone)
 
     @cached_property
     def named(self) -> dict[tuple[str, bytes], list[Published]]:
