@@ -20,7 +20,25 @@ FOUND_AT_ONCE = ("accepts before durable", "publishes ahead", "never settles", "
 #: Enough for every kind of fault, on queues and on logs. `make simulate` runs more.
 SEEDS = range(1, 13)
 #: Seeds that showed something once. What they showed in postdate has a test of its own as well.
-FOUND = (39, 50, 129, 175, 1047, 2065, 2606, 2713, 10239, 10820, 20462, 25094, 40378, 3001063, 3006410, 655945691178, 1864100102)
+FOUND = (
+    39,
+    50,
+    129,
+    175,
+    1047,
+    2065,
+    2606,
+    2713,
+    10239,
+    10820,
+    20462,
+    25094,
+    40378,
+    3001063,
+    3006410,
+    655945691178,
+    1864100102,
+)
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.
 PARTS, FRESH_S, AT_MOST_S = 4, 12.0, 40.0
 _STORE_FREEZES = (Fault(5.0, "store frozen", 4.0, 0), Fault(12.0, "store frozen", 12.0, 0))
