@@ -49,7 +49,7 @@ def shard_of(message_id: bytes) -> int:
     """Return the shard of an id. Raises ``ValueError`` for bytes that are not an id."""
     if len(message_id) != ID_BYTES:
         raise ValueError("not a message id: it has 20 characters")
-    if any(byte not in _DIGITS.encode() for byte in message_id):
+    if message_id.translate(None, _DIGITS.encode()):
         raise ValueError("not a message id: it has digits and the letters a to v")
     return _DIGITS.index(chr(message_id[18])) * 32 + _DIGITS.index(chr(message_id[19]))
 
