@@ -169,8 +169,8 @@ COMMANDS = {
 #: The commands that can act over the API.
 _OVER_HTTP = frozenset(
     (
-        *("list", "show", "cancel", "reschedule", "deliver", "retry", "send", "stats"),
-        *("audit", "pause", "resume", "drain", "doctor"),
+        *("list", "show", "cancel", "reschedule", "deliver", "retry", "restore"),
+        *("send", "stats", "audit", "pause", "resume", "drain", "doctor"),
     )
 )
 

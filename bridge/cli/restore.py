@@ -20,6 +20,7 @@ from bridge.core.errors import FAILED, SettingsError
 from bridge.operate.documents import RestoreCounts
 from bridge.operate.find import as_an_option
 from bridge.operate.operator import Operator
+from bridge.operate.remote import NAMED
 from bridge.operate.restoring import read_order
 from bridge.pipeline.putback import RATE, Overdue, Pace
 from bridge.pipeline.restore import RestoreOrder
@@ -63,6 +64,8 @@ def restore_messages(
     if from_intake:
         if route is None or ids or any(filters.values()) or cancelled:
             raise SettingsError("--from-intake needs a ROUTE, and takes no other filter.")
+        if NAMED.get():
+            raise SettingsError("--from-intake reads Kafka and writes to Redis itself. Leave out --api.")
         return replay_intake(settings_from(config), route, since, (overdue, Pace(max_rate)), dry_run, yes, output)
     if since is not None:
         raise SettingsError("--since belongs to --from-intake. Use --due-after.")

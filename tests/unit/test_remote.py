@@ -83,6 +83,18 @@ async def test_silent_instances_are_known_over_the_api() -> None:
         assert (stats.instances, list(stats.silent)) == ([], ["memory"])
 
 
+def test_a_restore_over_the_api_asks_it_and_reads_no_kafka(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    where = ("--api", "http://127.0.0.1:1")
+    for ways in (["--dry-run"], ["--yes", "--route", "orders", "--cancelled"]):
+        assert run_command(["restore", *ways, *where]) == UNREACHABLE
+        assert "the API at http://127.0.0.1:1 does not answer" in capsys.readouterr().err
+    assert run_command(["restore", "orders", "--from-intake", *where]) == WRONG
+    assert "Leave out --api" in capsys.readouterr().err
+
+
 def test_over_the_api_a_broken_file_that_no_flag_names_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
