@@ -11,7 +11,7 @@ from os import fsdecode
 from typing import Any
 
 from bridge.core.errors import Refused
-from bridge.core.journal import START, UNDONE, JournalFilter
+from bridge.core.journal import UNDONE, JournalFilter
 from bridge.operate.bulk import RunningOperation, too_many
 from bridge.operate.documents import RestoreCounts, RestorePreview
 from bridge.operate.moments import read_border_ms
@@ -90,7 +90,7 @@ async def preview(stores: Stores, order: RestoreOrder, limit_s: float | None, pr
             for restorer in restorers:
                 await restorer.run(replace(order, dry_run=True), restored, look)
         except _Enough:
-            complete = restored.place == START
+            complete = False
     counts = counts_of(restored)
     return RestorePreview(count=counts.parked + counts.dead, complete=complete, counts=counts, now_ms=now_ms)
 
