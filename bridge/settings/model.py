@@ -306,7 +306,7 @@ class JournalSection(Section):
     password: Annotated[SecretStr, Secret()] = SecretStr("")
     write: Annotated[Literal["behind", "before"], OneOf()] = "behind"
     keep: Annotated[int, Duration("1h", "3650d")] = milliseconds("30d")
-    restore: Annotated[Literal["command", "auto"], OneOf()] = "command"
+    restore: Annotated[Literal["ask", "auto"], OneOf()] = "ask"
 
 
 class Canary(Section):
