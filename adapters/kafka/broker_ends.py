@@ -42,21 +42,31 @@ def open_ends(
 ) -> Ends:
     """Make source and sink of a process with a store, not connected yet. A record that is read again is known by its
     origin, so no crash makes it a copy."""
-    settings, delivering = process.settings, process.delivering
-    rules, limits = settings.kafka, settings.limits
-    outs = {
-        lane: _out(delivering, name, target, Seal(secret, name))
-        for name in delivering.routes
-        for lane, target in delivering.lanes_of(name).items()
-    }
-    in_transactions = any(out.transactional for out in outs.values())
-    transactions = Transactions(rules, settings.dispatch.lease, health, mend) if in_transactions else None
-    sink = KafkaSink[Claim | Copy](rules, outs, limits.window_bytes, health, transactions)
+    settings, rules, limits = process.settings, process.settings.kafka, process.settings.limits
+    transactions = Transactions(rules, settings.dispatch.lease, health, mend)
+    sink = KafkaSink[Claim | Copy](rules, _outs(process.delivering, secret), limits.window_bytes, health, transactions)
     if not settings.routes:
-        return Ends(None, sink, (sink.run,), rules.window, 0)
-    intakes = [intake for name in settings.routes for intake in _intakes(settings, name, Seal(secret, name))]
-    source = KafkaSource(rules, intakes, clock, limits.intake_bytes, health, mend)
-    return Ends(source, sink, (source.run, sink.run), rules.window, 0)
+        return Ends(None, sink, (sink.run,), rules.window, 0, lambda _: 0)
+    source = KafkaSource(rules, _all_intakes(settings, secret), clock, limits.intake_bytes, health, mend)
+
+    def follow(new: ProcessPlan) -> int:
+        sink.follow(_outs(new.delivering, secret))
+        source.follow(_all_intakes(new.settings, secret))
+        return 0
+
+    return Ends(source, sink, (source.run, sink.run), rules.window, 0, follow)
+
+
+def _outs(settings: Settings, secret: Callable[[], bytes]) -> dict[str, KafkaOut]:
+    return {
+        lane: _out(settings, name, target, Seal(secret, name))
+        for name in settings.routes
+        for lane, target in settings.lanes_of(name).items()
+    }
+
+
+def _all_intakes(settings: Settings, secret: Callable[[], bytes]) -> list[KafkaIntake]:
+    return [intake for name in settings.routes for intake in _intakes(settings, name, Seal(secret, name))]
 
 
 def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Callable[[], None]) -> list[RelayEnds]:

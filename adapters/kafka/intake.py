@@ -160,9 +160,15 @@ class Intakes:
     """The intake topics, and the intake that each topic name belongs to."""
 
     def __init__(self, intakes: Iterable[KafkaIntake]) -> None:
-        self._intakes = list(intakes)
-        self._names = frozenset(intake.naming.intercept for intake in self._intakes if not intake.naming.is_rule)
+        self._intakes: list[KafkaIntake] = []
         self._known: dict[str, KafkaIntake] = {}
+        self.follow(intakes)
+
+    def follow(self, intakes: Iterable[KafkaIntake]) -> None:
+        """Know these intakes from now on. Those before them count for topics that a consumer still has."""
+        self._before, self._intakes = self._intakes, list(intakes)
+        self._names = frozenset(intake.naming.intercept for intake in self._intakes if not intake.naming.is_rule)
+        self._known = {}
         self.routes = frozenset(intake.route for intake in self._intakes)
 
     def pattern(self) -> str:
@@ -177,7 +183,8 @@ class Intakes:
         """The intake of a topic. The settings guarantee that there is only one."""
         known = self._known.get(topic)
         if known is None:
-            known = next(intake for intake in self._intakes if intake.naming.text_in(topic) is not None)
+            every = (*self._intakes, *self._before)
+            known = next(intake for intake in every if intake.naming.text_in(topic) is not None)
             self._known[topic] = known
         return known
 

@@ -141,6 +141,10 @@ class KafkaSink(Generic[L]):
         self._bytes = 0
         self._confirmed: list[Result[L]] = []
 
+    def follow(self, outs: Mapping[str, KafkaOut]) -> None:
+        """Use these ways out from now on."""
+        self._outs = outs
+
     # -- the port ---------------------------------------------------------------------------------------------------
 
     def on_answers(self, answered: Callable[[list[Result[L]]], None]) -> None:

@@ -84,22 +84,21 @@ class HeldDeliveries:
         self._bytes = 0
         self._messages_max = messages_max
         self._bytes_max = bytes_max
-        self._alone = routes == 1
+        #: The number of routes that share the room.
+        self.routes = routes
         self._of_route: Counter[str] = Counter()
 
     def add(self, deliveries: Sequence[Delivery]) -> None:
         """Count deliveries that were handed over."""
         self.messages += len(deliveries)
         self._bytes += sum(len(delivery.payload) for delivery in deliveries)
-        if not self._alone:
-            self._of_route.update(delivery.route for delivery in deliveries)
+        self._of_route.update(delivery.route for delivery in deliveries)
 
     def forget(self, deliveries: Sequence[Delivery]) -> None:
         """Subtract deliveries that were accepted or dropped."""
         self.messages -= len(deliveries)
         self._bytes -= sum(len(delivery.payload) for delivery in deliveries)
-        if not self._alone:
-            self._of_route.subtract(delivery.route for delivery in deliveries)
+        self._of_route.subtract(delivery.route for delivery in deliveries)
 
     def full(self) -> bool:
         """Whether a bound is reached."""
@@ -116,6 +115,8 @@ class HeldDeliveries:
     def crowded(self) -> set[str]:
         """Routes that hold their full share. One share stays free for another route, so that a flood on one route
         delays no other."""
+        if self.routes == 1:
+            return set()
         held = {route: count for route, count in self._of_route.items() if count > 0}
         return {route for route, count in held.items() if count >= self._messages_max // (len(held) + 1)}
 
@@ -190,6 +191,13 @@ class KafkaSource:
         self._closed_routes: frozenset[str] = frozenset()
         self._paused: set[TopicPartition] = set()
         self._stopping = False
+        self._subscribe: Callable[[], None] = lambda: None
+
+    def follow(self, intakes: Sequence[KafkaIntake]) -> None:
+        """Read the topics of these intakes from now on. The group assigns its partitions again where topics differ."""
+        self._intakes.follow(intakes)
+        self._held.routes = len(self._intakes.routes)
+        self._subscribe()
 
     # -- the port ---------------------------------------------------------------------------------------------------
 
@@ -274,14 +282,14 @@ class KafkaSource:
             async with asyncio.timeout(_START_S):
                 await start(consumer, self._rules)
             consumer._client.cluster.add_listener(self._assignments.invalidate)
-            consumer.subscribe(
-                pattern=self._intakes.pattern(),
-                listener=RebalanceListener(partial(self.revoked, consumer), self.assigned),
-            )
+            listener = RebalanceListener(partial(self.revoked, consumer), self.assigned)
+            self._subscribe = lambda: consumer.subscribe(pattern=self._intakes.pattern(), listener=listener)
+            self._subscribe()
             self._took_at = time.monotonic()
             self._joined = False
             await first_end(self._poll(consumer, reconnect), self._keep_committing(consumer), self._watch(consumer))
         finally:
+            self._subscribe = lambda: None
             task = asyncio.current_task()
             cancelled = task is not None and task.cancelling() > 0  # and so are the tasks that hold deliveries
             await self.revoked(consumer, tuple(self._parts), 0.0 if cancelled else _IN_HAND_S)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from adapters.rabbitmq.connection import check_seams
 from adapters.rabbitmq.failure import FAILED_GONE, RETRY_HEADERS, back_exchange, failing_queue
+from adapters.rabbitmq.intake_queue import IntakeQueue
 from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
 from adapters.rabbitmq.levels.waits import LEVEL_HEADER, plan_waits
 from adapters.rabbitmq.management_watch import ManagementWatch
@@ -18,7 +19,7 @@ from adapters.rabbitmq.probes import IntakeProbe, publish_probes
 from adapters.rabbitmq.raw.amqp10 import SECTIONS
 from adapters.rabbitmq.raw.properties import NATIVE_DELAY, DropRules
 from adapters.rabbitmq.sink import RabbitSink
-from adapters.rabbitmq.source import IntakeQueue, RabbitSource
+from adapters.rabbitmq.source import RabbitSource
 from adapters.rabbitmq.topology import declaring, rejections
 from adapters.rabbitmq.topology.fronts import front_troubles
 from adapters.rabbitmq.topology.route_topology import foreign, kept, last_exchange
@@ -51,22 +52,41 @@ def open_ends(
 ) -> Ends:
     """Make source and sink of a process with a store, not connected yet."""
     check_seams()
-    settings, delivering = process.settings, process.delivering
-    limits, rabbitmq = settings.limits, settings.rabbitmq
+    live = process.settings
+    limits, rabbitmq = live.limits, live.rabbitmq
+    sink = RabbitSink[Claim | Copy](rabbitmq, _outs(process.delivering, secret), limits.window_bytes, health)
+    if not live.routes:
+        return Ends(None, sink, (sink.run,), rabbitmq.window, 0, lambda _: 0)
+    intakes = [_intake(live, name, Seal(secret, name)) for name in live.routes]
+    redeclare = (lambda: declaring.declare(live)) if live.bridge.setup else None
+    source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, redeclare)
+    links = (source.run, sink.run, *_watches(lambda: live, source, health))
+
+    def follow(new: ProcessPlan) -> int:
+        nonlocal live
+        live = new.settings
+        sink.follow(_outs(new.delivering, secret))
+        now = [_intake(live, name, Seal(secret, name)) for name in live.routes]
+        source.follow(now)
+        return _taken_max(live, now)
+
+    return Ends(source, sink, links, rabbitmq.window, _taken_max(live, intakes), follow)
+
+
+def _outs(settings: Settings, secret: Callable[[], bytes]) -> dict[str, Out]:
     outs: dict[str, Out] = {}
-    for name, route in delivering.routes.items():
+    for name, route in settings.routes.items():
         if route.retries:
-            outs[name] = out_of_retry(delivering, name, Seal(secret, name))
+            outs[name] = out_of_retry(settings, name, Seal(secret, name))
             continue
-        for lane, target in delivering.lanes_of(name).items():
-            outs[lane] = replace(out(delivering, name), exchange=target)
-    sink = RabbitSink[Claim | Copy](rabbitmq, outs, limits.window_bytes, health)
-    if not settings.routes:
-        return Ends(None, sink, (sink.run,), rabbitmq.window, 0)
-    intakes = [_intake(settings, name, Seal(secret, name)) for name in settings.routes]
-    source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, _redeclare(settings))
-    taken_max = rabbitmq.prefetch * sum(max(1, len(intake.native)) for intake in intakes) + limits.batch_max
-    return Ends(source, sink, (source.run, sink.run, *_watches(settings, source, health)), rabbitmq.window, taken_max)
+        for lane, target in settings.lanes_of(name).items():
+            outs[lane] = replace(out(settings, name), exchange=target)
+    return outs
+
+
+def _taken_max(settings: Settings, intakes: Sequence[IntakeQueue]) -> int:
+    queues = sum(max(1, len(intake.native)) for intake in intakes)
+    return settings.rabbitmq.prefetch * queues + settings.limits.batch_max
 
 
 def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Callable[[], None]) -> list[RelayEnds]:
@@ -80,10 +100,11 @@ def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Cal
         *(_intake(settings, name) for name in settings.routes),
         *(IntakeQueue(f"{name}.due", queue, level, (), _DUE_GONE, most) for name, queue in due.items()),
     ]
-    source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, _redeclare(settings))
+    redeclare = partial(declaring.declare, settings) if settings.bridge.setup else None
+    source = RabbitSource(rabbitmq, intakes, clock, limits.intake_bytes, health, redeclare)
     sink = RabbitSink[Carried](rabbitmq, places(packings), limits.window_bytes, health)
     packing = RabbitPacking(packings, {f"{name}.due": name for name in due})
-    links = (source.run, sink.run, *_watches(settings, source, health))
+    links = (source.run, sink.run, *_watches(lambda: settings, source, health))
     return [RelayEnds(tuple(settings.routes), source, sink, links, packing, max(1, rabbitmq.prefetch // 4))]
 
 
@@ -97,15 +118,16 @@ def open_drains(settings: Settings, clock: StoreClock, health: Health) -> Drains
     return None
 
 
-def _watches(settings: Settings, source: RabbitSource, health: Health) -> tuple[Link, ...]:
-    """Return the loops that report what keeps messages from postdate."""
-    watches: tuple[Link, ...] = (IntakeProbe(source.consumed, health, partial(publish_probes, settings.rabbitmq)).run,)
-    if settings.rabbitmq.management_url != "off":
+def _watches(live: Callable[[], Settings], source: RabbitSource, health: Health) -> tuple[Link, ...]:
+    """Return the loops that report what keeps messages from postdate. ``live`` returns the settings in force."""
+    rabbitmq = live().rabbitmq
+    watches: tuple[Link, ...] = (IntakeProbe(source.consumed, health, partial(publish_probes, rabbitmq)).run,)
+    if rabbitmq.management_url != "off":
         looks = {
-            "bindings of front exchanges": front_troubles,
-            "redeliveries to consumers": rejections.redelivery_troubles,
+            "bindings of front exchanges": lambda: front_troubles(live()),
+            "redeliveries to consumers": lambda: rejections.redelivery_troubles(live()),
         }
-        watches += tuple(ManagementWatch(what, partial(look, settings), health).run for what, look in looks.items())
+        watches += tuple(ManagementWatch(what, look, health).run for what, look in looks.items())
     return watches
 
 
@@ -152,10 +174,6 @@ def out_of_retry(settings: Settings, name: str, seal: Seal | None = None) -> Out
     drop = back.drop | {header.encode() for header in OWN_HEADERS}
     ending = replace(back, exchange=last, drop=drop, returning=replace(back.returning, restores=False))
     return replace(back, returning=replace(back.returning, last=ending))
-
-
-def _redeclare(settings: Settings) -> Callable[[], object] | None:
-    return partial(declaring.declare, settings) if settings.bridge.setup else None
 
 
 def _intake(settings: Settings, name: str, seal: Seal | None = None) -> IntakeQueue:

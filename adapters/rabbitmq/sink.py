@@ -96,6 +96,10 @@ class RabbitSink(Generic[L]):
         self._resting: dict[tuple[str, bytes | None], tuple[float, Refusal]] = {}
         self._answered_at = 0.0
 
+    def follow(self, outs: Mapping[str, Out]) -> None:
+        """Use these ways out from now on."""
+        self._outs = outs
+
     # -- the port ---------------------------------------------------------------------------------------------------
 
     def on_answers(self, answered: Callable[[list[Result[L]]], None]) -> None:

@@ -10,8 +10,8 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 from pika.channel import Channel
@@ -19,7 +19,8 @@ from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.connection import RabbitLink, open_link
 from adapters.rabbitmq.declarations import Binding
-from adapters.rabbitmq.failure import RETRY_HEADERS, FailingQueue, read_rejected
+from adapters.rabbitmq.failure import RETRY_HEADERS, read_rejected
+from adapters.rabbitmq.intake_queue import LOOK_S, IntakeConsumer, IntakeQueue, acknowledgements, left_out
 from adapters.rabbitmq.probes import is_probe
 from adapters.rabbitmq.raw import frames
 from adapters.rabbitmq.raw.amqp10 import unpacked
@@ -53,129 +54,6 @@ _SURE = 1.5
 _LOOK = 0.25
 _COUNT = b"-count"
 _COUNTS = frozenset({b"x-delivery-count", b"x-acquired-count"})
-#: A working consumer lowers the number of ready messages now and then, even when more arrive than it takes. This many
-#: looks in a row without a fall happen by chance once in 40,000 (1 in 8!).
-LOOKS = 8
-LOOK_S = 1.0
-
-
-@dataclass(frozen=True)
-class IntakeQueue:
-    """One intake queue: its route, and the header names that matter on that route.
-
-    ``bindings`` lead to the queue; empty where postdate may not declare. A front exchange that lost its binding would
-    send delayed messages to the target at once. AMQP cannot ask for a binding, so the source declares them again every
-    few seconds, and removes those in ``unbound``. It declares the ``foreign`` ones, too, which RabbitMQ may refuse.
-    ``without`` says what happens while the queue is missing. ``entries_max`` bounds the header entries of a message;
-    None for no bound. ``correlated``: the property ``correlation_id`` is a message's own id. ``prioritized``: the
-    property ``priority`` counts. ``failing`` is set on retry routes only. ``packed``: the headers that RabbitMQ 3.x
-    packs for AMQP 1.0 are read, too. ``native`` takes the place of this one where RabbitMQ delays by itself; there
-    ``guards`` marks the queue of what it would delay.
-    """
-
-    route: str
-    queue: str
-    wanted: frozenset[bytes]
-    bindings: tuple[Binding, ...] = ()
-    without: str = "delayed messages are delivered at once"
-    entries_max: int | None = None
-    foreign: tuple[Binding, ...] = ()
-    prioritized: bool = False
-    correlated: bool = False
-    failing: FailingQueue | None = None
-    packed: bool = False
-    unbound: tuple[Binding, ...] = ()
-    guards: bool = False
-    native: tuple[IntakeQueue, ...] = ()
-
-
-class Idle:
-    """Detects that messages wait in a queue and this instance receives none: the consumer that has them is frozen.
-
-    AMQP counts messages that RabbitMQ has not sent to a consumer. So this detects a frozen consumer whose prefetch is
-    full; before that, only heartbeats do.
-    """
-
-    def __init__(self) -> None:
-        self._waiting = 0
-        self._received = 0
-        self._still = 0
-
-    def look(self, waiting: int, received: int, in_hand: bool) -> bool:
-        """Record one look. Return whether this instance is left out.
-
-        ``waiting``: ready messages in the queue. ``received``: messages received from it so far. ``in_hand``: some of
-        them are not acknowledged, so this instance is the busy consumer.
-        """
-        moves = waiting < self._waiting or received != self._received or in_hand
-        self._still = 0 if moves or not waiting else self._still + 1
-        self._waiting, self._received = waiting, received
-        return self._still >= LOOKS
-
-
-def left_out(queue: str, waiting: int) -> str:
-    """Return the health sentence. AMQP does not name the holder: a quorum queue counts only its active consumer."""
-    return (
-        f"this instance receives nothing from queue {queue}, although messages wait there: {waiting}. Another consumer "
-        "holds the queue and takes none: its instance is frozen or overloaded"
-    )
-
-
-class _Consumer:
-    """The channel of an intake while it is open, and how far its deliveries are acknowledged.
-
-    ``consumer_tag`` names it to RabbitMQ; it is empty while nothing is to be taken. After ``cancelled`` no more
-    deliveries come. ``last`` is the tag of the last delivery, which is also their number.
-    """
-
-    __slots__ = ("alive", "cancelled", "channel", "consumer_tag", "early", "floor", "idle", "intake", "last", "number")
-
-    def __init__(self, intake: IntakeQueue, channel: Channel) -> None:
-        self.intake = intake
-        self.channel = channel
-        self.number = channel.channel_number
-        self.consumer_tag = ""
-        self.floor = self.last = 0
-        self.early: set[int] = set()
-        self.idle = Idle()
-        self.alive = True
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        """Cancel the consumer. RabbitMQ sends its last deliveries before its answer.
-
-        Messages between a quorum queue and the channel at this moment go back to the head of the queue.
-        """
-
-        def on_cancelled(_: Any) -> None:
-            self.cancelled = not self.consumer_tag  # it may consume again by now
-
-        if self.alive and self.consumer_tag:
-            tag, self.consumer_tag = self.consumer_tag, ""
-            with suppress(AMQPError):  # a closing channel delivers nothing more either
-                self.channel.basic_cancel(tag, on_cancelled)
-
-    def consume(self, on_started: Callable[[Any], None] = lambda _: None) -> None:
-        """Consume the queue. Raises ``AMQPError`` if the channel is closing."""
-        self.cancelled = False
-        self.consumer_tag = self.channel.basic_consume(self.intake.queue, lambda *_: None, callback=on_started)
-
-
-def acknowledgements(floor: int, early: set[int], tags: Sequence[int]) -> tuple[int, list[tuple[int, bool]]]:
-    """Return the new floor, up to which everything is acknowledged, and the fewest (tag, multiple) for ``tags``.
-
-    ``multiple`` acknowledges everything below its tag, so it stops at the first gap. The tags above are acknowledged
-    one by one and kept in ``early``, so that the floor can pass them when the gap is closed.
-    """
-    new, last = set(tags), 0
-    while floor + 1 in new or floor + 1 in early:
-        floor += 1
-        if floor in new:
-            last = floor
-        early.discard(floor)
-    singles = sorted(tag for tag in new if tag > floor)
-    early.update(singles)
-    return floor, ([(last, True)] if last else []) + [(tag, False) for tag in singles]
 
 
 def _keep_bound(channel: Channel, intake: IntakeQueue) -> None:
@@ -260,7 +138,9 @@ class RabbitSource:
         self._health = health
         self._link: RabbitLink | None = None
         self._first_host = 0
-        self._consumers: dict[int, _Consumer] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._works: dict[str, list[asyncio.Task[None]]] = {}
+        self._consumers: dict[int, IntakeConsumer] = {}
         self._arrivals = Arrivals()
         self._bytes = 0
         self._broker_time = settings.delay_from == "broker"
@@ -270,6 +150,22 @@ class RabbitSource:
         self._heartbeat_s = settings.heartbeat / 1000
         #: Until then deliveries are surely still this instance's, although the process may stand still.
         self._sure_until_s = 0.0
+
+    def follow(self, intakes: Sequence[IntakeQueue]) -> None:
+        """Consume the intakes of new routes, too, and end those of removed routes: a route is known by its name."""
+        before, self._intakes = {intake.route: intake for intake in self._intakes}, intakes
+        now = {intake.route: intake for intake in intakes}
+        for route in before.keys() - now.keys():
+            for task in self._works.pop(route, []):
+                task.cancel()
+            for part in (before[route], *before[route].native):
+                self._health.say(_queue_subject(part), "")
+            for consumer in self._consumers.values():
+                if consumer.intake.route == route:
+                    consumer.leave()
+        if self._link is not None and self._group is not None:
+            for route in now.keys() - before.keys():
+                self._begin(self._link, self._group, now[route])
 
     # -- the port ---------------------------------------------------------------------------------------------------
 
@@ -283,19 +179,19 @@ class RabbitSource:
 
     def alive(self, delivery: Delivery) -> bool:
         """Return whether the channel of a delivery can still acknowledge it."""
-        consumer: _Consumer = delivery.tag[0]
+        consumer: IntakeConsumer = delivery.tag[0]
         return consumer.alive and time.monotonic() < self._sure_until_s
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
         """Acknowledge deliveries with as few frames as possible."""
-        tags: dict[_Consumer, list[int]] = {}
+        tags: dict[IntakeConsumer, list[int]] = {}
         for delivery in deliveries:
             consumer, tag = delivery.tag
             tags.setdefault(consumer, []).append(tag)
         self._acknowledge(tags)
         self._forget(deliveries)
 
-    def _acknowledge(self, tags: Mapping[_Consumer, Sequence[int]]) -> None:
+    def _acknowledge(self, tags: Mapping[IntakeConsumer, Sequence[int]]) -> None:
         parts = []
         for consumer, numbers in tags.items():
             if consumer.alive:
@@ -321,6 +217,8 @@ class RabbitSource:
         for consumer in self._consumers.values():
             if consumer.intake.route in self._closed_routes:
                 consumer.cancel()
+            elif consumer.leaving:
+                continue
             elif not consumer.consumer_tag and consumer.alive and not self._stopping:
                 with suppress(AMQPError):  # a channel that is closing is opened again
                     consumer.consume()
@@ -363,24 +261,33 @@ class RabbitSource:
             link.connection.on_read = self._on_read
             self._sure_until_s = time.monotonic() + _SURE * self._heartbeat_s
             self._watch_pauses(link)
-            intakes = [part for intake in self._intakes for part in (link.native and intake.native) or (intake,)]
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._keep_consuming(link, intake)) for intake in intakes]
-                foreign = [binding for intake in intakes for binding in intake.foreign]
-                tasks += [group.create_task(_keep_bound_to_foreign(link, binding)) for binding in foreign]
+                self._group = group
+                for intake in self._intakes:
+                    self._begin(link, group, intake)
                 reconnect.worked()
                 self._health.say(Subject("rabbitmq", INTAKE), "")
                 end = await asyncio.shield(link.closed)  # a cancellation must not cancel it: the close waits for it
-                for task in tasks:
+                self._group = None
+                for task in chain.from_iterable(self._works.values()):
                     task.cancel()
             raise BrokerUnavailable(sentence(end))
         finally:
+            self._group = None
+            self._works.clear()
             for consumer in self._consumers.values():
                 consumer.alive = False
             self._consumers.clear()
             self._drop_buffer()
             self._link = None
             await link.close()
+
+    def _begin(self, link: RabbitLink, group: asyncio.TaskGroup, intake: IntakeQueue) -> None:
+        """Start the tasks of a route."""
+        parts = (link.native and intake.native) or (intake,)
+        works = [self._keep_consuming(link, part) for part in parts]
+        works += [_keep_bound_to_foreign(link, binding) for part in parts for binding in part.foreign]
+        self._works[intake.route] = [group.create_task(work) for work in works]
 
     def _watch_pauses(self, link: RabbitLink) -> None:
         """Give the connection up after a pause of this process, in which RabbitMQ may have closed it.
@@ -434,7 +341,7 @@ class RabbitSource:
         ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if self._stopping:
             return ended
-        consumer = self._consumers[channel.channel_number] = _Consumer(intake, channel)
+        consumer = self._consumers[channel.channel_number] = IntakeConsumer(intake, channel)
 
         def on_end(why: str) -> None:
             consumer.alive = False
@@ -477,7 +384,7 @@ class RabbitSource:
             self._watch_idle(consumer)
         return ended
 
-    def _watch_idle(self, consumer: _Consumer) -> None:
+    def _watch_idle(self, consumer: IntakeConsumer) -> None:
         """Ask every second how many messages wait in the queue, while the consumer is alive."""
 
         def on_counts(answer: Any) -> None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from bridge.app.brokers import Broker, RedisStore, broker_of, desk_of
-from bridge.app.tracing import open_tracer
+from bridge.app.tracing import open_tracer, places_of
 from bridge.core.clock import StoreClock
 from bridge.core.journal import Journal
 from bridge.core.orders import RouteOrders
 from bridge.core.ports import ParkingStore
 from bridge.parking.identity import Ids, new_instance
-from bridge.pipeline.assemble import assemble
+from bridge.pipeline.assemble import Stages, assemble
 from bridge.pipeline.derive import level_rules, pipeline_rules, retry_rules, several_lanes
-from bridge.pipeline.ends import RelayEnds
-from bridge.pipeline.fan_out import fanned
+from bridge.pipeline.ends import Ends, RelayEnds
+from bridge.pipeline.fan_out import FanOut
 from bridge.pipeline.journal_watch import JournalWatch
 from bridge.pipeline.journaled import Journaling, journaling
 from bridge.pipeline.relay import Relay, RelayLimits
@@ -29,8 +31,7 @@ from bridge.process.mend import Mend
 from bridge.process.service import Parts, RelayParts, RelayService, Service
 from bridge.process.watchdog import StoreWatch, Watch
 from bridge.settings import ProcessPlan, Settings
-from bridge.settings.live import with_live
-from bridge.settings.process_plan import is_canary
+from bridge.settings.process_plan import is_canary, replanned
 from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
 
@@ -57,19 +58,16 @@ def build(
 ) -> Service:
     """Return the service of one process, on a store that is open and has these ``orders`` now."""
     settings, broker = process.settings, broker_of(process.broker)
-    # Without the canary: an instance that has none would count as one that lacks a route, and get no shard.
-    routes = [name for name in process.delivering.routes if not is_canary(name)]
-    metrics = Metrics(routes)
-    ends = broker.ends.open_ends(process, clock, health, mending(broker, settings, health), store.secret)
-    sink = fanned(ends.sink, several_lanes(process.delivering))
-    source, sink = traced(ends.source or NoIntake(), sink, open_tracer(process, broker, instance))
+    metrics, live = Metrics(_announced(process)), _Live(process)
+    mend = mending(broker, live.settings, health)
+    ends = broker.ends.open_ends(process, clock, health, mend, store.secret)
+    fan_out = FanOut(ends.sink, several_lanes(process.delivering))
+    tracer = open_tracer(process, broker, instance)
+    source, sink = traced(ends.source or NoIntake(), fan_out, tracer)
     rules = pipeline_rules(process, settings, ends.window, ends.taken_max)
     journaled = _journaling(settings, store, journal, health)
     stages = assemble(store, source, sink, rules, Ids(token), orders, health, metrics, _parking(journaled))
-    sharing = Sharing(store, instance, routes, stages.leases.elsewhere)
-
-    def follow(new: Settings) -> None:
-        stages.follow(pipeline_rules(process, with_live(settings, new), ends.window, ends.taken_max))
+    sharing = Sharing(store, instance, _announced(process), stages.leases.elsewhere)
 
     def report() -> dict[str, object]:
         return service.report().in_store()
@@ -98,13 +96,51 @@ def build(
             health=health,
             grace_ms=settings.bridge.shutdown_grace,
             broker=process.broker,
-            follow=follow,
+            follow=partial(live.follow, ends, stages, sharing, metrics, fan_out, tracer),
             leaving=_leaving(settings, broker, clock, health, metrics),
             journaling=journaled,
             journal_watch=_journal_watch(process, store, journal, instance, health),
         )
     )
     return service
+
+
+@dataclass
+class _Live:
+    """A process as its last reload left it."""
+
+    process: ProcessPlan
+
+    def settings(self) -> Settings:
+        """Return the settings in force."""
+        return self.process.settings
+
+    def follow(
+        self,
+        ends: Ends,
+        stages: Stages,
+        sharing: Sharing,
+        metrics: Metrics,
+        fan_out: FanOut,
+        tracer: Any,
+        new: Settings,
+    ) -> None:
+        """Take over the settings of a reload, in one turn of the loop: no part sees another one's previous routes."""
+        process = self.process = replanned(self.process, new)
+        sharing.follow(_announced(process))
+        metrics.follow(_announced(process))
+        fan_out.follow(several_lanes(process.delivering))
+        if tracer is not None:
+            tracer.follow(places_of(process))
+        stages.follow(pipeline_rules(process, process.settings, ends.window, ends.follow(process)))
+
+
+def _announced(process: ProcessPlan) -> list[str]:
+    """Return the routes that a process can deliver, as others get to know them.
+
+    Without the canary: an instance that has none would count as one that lacks a route, and get no shard.
+    """
+    return [name for name in process.delivering.routes if not is_canary(name)]
 
 
 def _parking(journaled: Journaling | None) -> ParkingStore | None:
@@ -131,13 +167,13 @@ def _journaling(settings: Settings, store: RedisStore, journal: Journal | None, 
 def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDrain | None = None) -> RelayService:
     """Return the service of one process without a store."""
     settings, broker, clock = process.settings, broker_of(process.broker), StoreClock()
-    mend = mending(broker, settings, health)
+    mend = mending(broker, lambda: settings, health)
     ends = broker.ends.open_relays(settings, clock, health, mend)
     metrics = Metrics(list(settings.routes))
     relays = tuple(_relay(settings, end, clock, mend, health, metrics) for end in ends)
 
     def follow(new: Settings) -> None:
-        live = with_live(settings, new)
+        live = replanned(process, new).settings
         rules = {name: level_rules(live, name) for name in live.routes}
         for relay in relays:
             relay.follow(rules, retry_rules(live))
@@ -146,11 +182,11 @@ def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDra
     return RelayService(RelayParts(relays, clock, health, grace_ms, process.broker, metrics, follow, emptying))
 
 
-def mending(broker: Broker, settings: Settings, health: Health) -> Callable[[], None]:
+def mending(broker: Broker, settings: Callable[[], Settings], health: Health) -> Callable[[], None]:
     """Return what declares deleted parts of the topology again, if the settings allow it."""
-    if not settings.bridge.setup:
+    if not settings().bridge.setup:
         return lambda: None
-    return Mend(partial(broker.topology.redeclare, settings), health)
+    return Mend(lambda: broker.topology.redeclare(settings()), health)
 
 
 def _leaving(

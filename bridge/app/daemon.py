@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from functools import partial
 from socket import socket
 from typing import Any, NamedTuple
@@ -17,18 +16,18 @@ import structlog
 
 from bridge.app.build import instance_name, new_token
 from bridge.app.canaries import with_canaries
-from bridge.app.start import declaring_later, prepare, run_process, until_signal
+from bridge.app.start import declaring_later, log_strays, prepare, run_process, set_up_routes, until_signal
 from bridge.core.errors import FAILED, FINE, PostdateError, code_of
 from bridge.process import notify
 from bridge.process.frames import FrameLine, line_pair
 from bridge.process.handover import Handover, packed
 from bridge.process.http_child import HttpChild
 from bridge.process.live import LiveListener
-from bridge.process.reload import Reloader
+from bridge.process.reload import Reloader, RouteSteps
 from bridge.process.report import Report
 from bridge.process.workers import Handed, Workers, end_with_parent, python_command
 from bridge.settings import ProcessPlan, Settings, plan
-from bridge.settings.live import with_live
+from bridge.settings.process_plan import replanned
 from bridge.telemetry import logs
 from bridge.telemetry.health import Health
 from bridge.telemetry.subject import Subject
@@ -44,6 +43,7 @@ _TURN_S = 30.0
 _CALLS = 4
 #: A worker sends two signs of life in this time, and counts as stuck after ``_TURN_S`` without one.
 _SIGN_S = 2.0
+_STEPS = RouteSteps(set_up_routes, log_strays)
 
 
 def run_daemon(settings: Settings, read: Callable[[], Settings]) -> int:
@@ -55,13 +55,13 @@ def run_daemon(settings: Settings, read: Callable[[], Settings]) -> int:
         beside = Beside(settings, 1, health)
         report = _to_supervisor(_stuck_s(settings), beside)
         work = run_process(processes[0], settings.bridge.setup, new_token(), report, health, settings)
-        reloader = Reloader(settings, read, report, beside.child, _set_up_logs)
+        reloader = Reloader(settings, read, report, beside.child, _set_up_logs, _STEPS)
         return _until_end(beside.around(report.telling(work), reloader, report.not_alive), _loop_factory())
     # No uvloop: this process only waits, and only asyncio's own loop supports every option for subprocesses.
     beside = Beside(settings, 1 + settings.bridge.workers * len(processes), health)
     report = _to_supervisor(_TURN_S, beside)
     work = _run_workers(settings, processes, report, beside, health)
-    reloader = Reloader(settings, read, report, beside.child, _set_up_logs)
+    reloader = Reloader(settings, read, report, beside.child, _set_up_logs, _STEPS)
     return _until_end(beside.around(report.telling(work), reloader, report.not_alive), None)
 
 
@@ -156,7 +156,7 @@ async def _run_workers(
         workers = Workers(command, each, patience_s, lines, telling, health)
 
         def follow(new: Settings) -> None:
-            plans = [replace(process, settings=with_live(process.settings, new)) for process in planned]
+            plans = [replanned(process, new) for process in planned]
             again = [packed(Plan(process, os.getpid(), *two)) for process, *two in zip(plans, fds, ends, strict=True)]
             workers.hand(again, packed(new))
 

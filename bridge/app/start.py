@@ -21,9 +21,9 @@ from bridge.app.brokers import RedisStore, broker_of, open_journal, open_store
 from bridge.app.build import build, build_without_store, instance_name, new_token
 from bridge.app.canaries import with_canaries
 from bridge.app.survey import emptying, left_at_start, strays_of
-from bridge.app.topology import declare_topology
+from bridge.app.topology import Declared, declare_topology
 from bridge.core.clock import StoreClock
-from bridge.core.errors import PostdateError, Unreachable
+from bridge.core.errors import PostdateError, Refused, Unreachable
 from bridge.core.journal import Tables
 from bridge.desk.topology import Standing
 from bridge.process.loops import Running
@@ -151,9 +151,7 @@ def _warn_of_files(settings: Settings) -> None:
 
 async def log_leftovers(settings: Settings) -> None:
     """Log what previous settings left behind. Do not wait for a broker that is away, nor for a Redis without routes."""
-    if settings.uses_store:
-        for stray in await strays_of(settings):
-            log.warning("left behind", route=stray.route, what=stray.text)
+    await log_strays(settings)
     try:
         left, unknown = await asyncio.to_thread(left_at_start, settings)
     except PostdateError:
@@ -165,18 +163,40 @@ async def log_leftovers(settings: Settings) -> None:
             log.warning("left behind", route=leftover.route, what=leftover.text)
 
 
+async def log_strays(settings: Settings) -> None:
+    """Log the parked messages of routes that the settings do not have."""
+    if settings.uses_store:
+        for stray in await strays_of(settings):
+            log.warning("left behind", route=stray.route, what=stray.text)
+
+
+async def set_up_routes(settings: Settings, whole: Settings) -> None:
+    """Declare what the routes that come at a reload need: those in ``settings``. ``whole`` has the others, too.
+
+    Raises ``TopologyMismatch``, ``Refused``, ``BrokerUnavailable``.
+    """
+    declared = await asyncio.to_thread(declare_topology, settings, whole)
+    if waiting := sorted({finding.part.route for finding in declared.found if finding.state is Standing.WAITS}):
+        raise Refused(f"the target of new routes does not exist yet: {', '.join(waiting)}. Create it, and reload again")
+    _log_declared(declared)
+
+
 async def set_up_topology(settings: Settings, report: Report | None = None, again: bool = False) -> bool:
     """Declare what the routes need. Return whether part of it waits for a target topic.
 
     ``again``: do not log the warnings a second time. Raises ``TopologyMismatch`` and ``Refused``.
     """
     declared = await when_there(lambda: asyncio.to_thread(declare_topology, settings), report)
+    _log_declared(declared if not again else declared._replace(warnings=[]))
+    return any(finding.state is Standing.WAITS for finding in declared.found)
+
+
+def _log_declared(declared: Declared) -> None:
     for finding in declared.found:
         if finding.state is Standing.MADE:
             log.info("declared", kind=finding.part.name.kind, name=finding.part.name.name, route=finding.part.route)
-    for text in () if again else declared.warnings:
+    for text in declared.warnings:
         log.warning("topology", what=text)
-    return any(finding.state is Standing.WAITS for finding in declared.found)
 
 
 @asynccontextmanager

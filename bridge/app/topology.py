@@ -56,10 +56,11 @@ def plan_topology(settings: Settings) -> Declared:
     return Declared(found, warnings, next((code for code in codes if code), FINE))
 
 
-def declare_topology(settings: Settings) -> Declared:
-    """Declare what is missing. Raises ``TopologyMismatch``, ``Refused``, ``BrokerUnavailable``."""
+def declare_topology(settings: Settings, whole: Settings | None = None) -> Declared:
+    """Declare what is missing. ``whole``: all settings, where ``settings`` have some of the routes. Raises
+    ``TopologyMismatch``, ``Refused``, ``BrokerUnavailable``."""
     found: list[Finding] = []
-    forgotten = forgotten_broker(settings)
+    forgotten = forgotten_broker(whole or settings)
     warnings = [forgotten] if forgotten else []
     for broker, own in brokers_of(settings):
         declared, words = _declare(broker, own, forgotten)

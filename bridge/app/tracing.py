@@ -20,9 +20,13 @@ def open_tracer(process: ProcessPlan, broker: Broker, instance: str) -> Any:
         text = "tracing.enabled requires OpenTelemetry. Run `pip install 'postdate[otel]'`, or set it to false"
         raise SettingsError(text)
     traces = import_module("bridge.telemetry.traces")
-    places = {
-        name: (route.queue, route.queue) if route.retries and route.queue else (route.intercept, route.target)
-        for name, route in settings.routes.items()
-    }
     headers = traces.TraceHeaders(broker.payloads.trace_headers, broker.payloads.with_traceparent)
-    return traces.Tracer(process.broker, places, headers, settings.tracing.propagation == "link", instance)
+    return traces.Tracer(process.broker, places_of(process), headers, settings.tracing.propagation == "link", instance)
+
+
+def places_of(process: ProcessPlan) -> dict[str, tuple[str, str]]:
+    """Return where the messages of each route come from and go to, as spans name it. Pure."""
+    return {
+        name: (route.queue, route.queue) if route.retries and route.queue else (route.intercept, route.target)
+        for name, route in process.settings.routes.items()
+    }

@@ -51,26 +51,29 @@ class PipelineRules:
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages of a process, and what they share. ``fullness`` is None where no route has a limit."""
+    """The stages of a process, and what they share."""
 
     wake: Wake
     leases: Leases
     recovery: Recovery
     ordered: Ordered
-    fullness: Fullness | None
+    fullness: Fullness
     historian: Historian | None
     lateness: Lateness
     metrics: Metrics
     parker: Parker
+    gate: RateGate
     claimer: Claimer
     publisher: Publisher
     settler: Settler
 
     def follow(self, rules: PipelineRules) -> None:
         """Take over the live rules of a reload."""
-        self.parker.follow(rules.routes)
+        self.parker.follow(rules.routes, rules.park)
         self.settler.follow(rules.retry)
         self.claimer.follow(rules.claim)
+        self.gate.follow(rules.rates)
+        self.fullness.follow(rules.parked)
 
 
 def assemble(
@@ -98,11 +101,23 @@ def assemble(
     sink.on_answers(publisher.answered)
     intake_gate = IntakeGate(source.close_intakes)
     ordered = Ordered(orders, partial(intake_gate.close, "drained"), wake.nudge)
-    fullness = Fullness(store, rules.parked, intake_gate, health) if rules.parked else None
+    fullness = Fullness(store, rules.parked, intake_gate, health)
     gate = RateGate(store, clock, wake, ordered, rules.rates)
     unopened = Unopened(settler.bury, health, metrics, 4 * lease_ms / 1000)
     claimer = Claimer(store, wake, leases, publisher, rules.claim, health, gate, unopened, metrics)
     parker = Parker(source, parking or store, rules.routes, ids, wake.heard, health, rules.park, metrics, fullness)
     return Stages(
-        wake, leases, recovery, ordered, fullness, historian, lateness, metrics, parker, claimer, publisher, settler
+        wake,
+        leases,
+        recovery,
+        ordered,
+        fullness,
+        historian,
+        lateness,
+        metrics,
+        parker,
+        gate,
+        claimer,
+        publisher,
+        settler,
     )

@@ -10,17 +10,20 @@ from bridge.core.message import Claim, Delivery
 from bridge.core.ports import Link, Sink, Source
 from bridge.pipeline.fan_out import Copy
 from bridge.pipeline.relay import Carried, Packing
+from bridge.settings import ProcessPlan
 
 
 class Ends(NamedTuple):
     """The broker's side of a process with a store. ``source`` is None where no route has an intake. ``window`` bounds
-    what is published and not confirmed, ``taken_max`` what the broker may redeliver after a crash."""
+    what is published and not confirmed, ``taken_max`` what the broker may redeliver after a crash. ``follow`` takes the
+    routes that come and go at a reload, and returns the new ``taken_max``."""
 
     source: Source | None
     sink: Sink[Claim | Copy]
     links: tuple[Link, ...]
     window: int
     taken_max: int
+    follow: Callable[[ProcessPlan], int]
 
 
 @dataclass(frozen=True, slots=True)

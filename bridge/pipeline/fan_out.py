@@ -74,10 +74,15 @@ class FanOut:
     def __init__(self, sink: Sink[Claim | Copy], lanes: Mapping[str, Sequence[str]]) -> None:
         """``lanes``: for each route with several destinations, the names under which the sink knows them."""
         self._sink = sink
-        self._lanes = {route: tuple(names) for route, names in lanes.items()}
+        self._lanes: dict[str, tuple[str, ...]] = {}
+        self.follow(lanes)
         self._waiting: deque[Claim | Copy] = deque()
         self._sending = False
         self.able = sink.able
+
+    def follow(self, lanes: Mapping[str, Sequence[str]]) -> None:
+        """Use these lanes, too, from now on. Lanes of removed routes stay: their copies may be under way."""
+        self._lanes.update((route, tuple(names)) for route, names in lanes.items())
 
     def on_answers(self, answered: Callable[[list[Result[Claim]]], None]) -> None:
         """Set the listener for results."""
@@ -91,6 +96,9 @@ class FanOut:
     def publish(self, letters: Sequence[Claim]) -> None:
         """Send the messages, each to all of its destinations that have not confirmed it."""
         lanes, done = self._lanes, []
+        if not lanes:
+            self._sink.publish(letters)
+            return
         for claim in letters:
             names = lanes.get(claim.route)
             if names is None:
@@ -124,6 +132,9 @@ class FanOut:
             self._sending = False
 
     def _on_results(self, results: list[Result[Claim | Copy]]) -> None:
+        if not self._lanes:
+            self._answered(cast("list[Result[Claim]]", results))  # the sink returns only what it was given: claims
+            return
         ended: list[Result[Claim]] = []
         for result in results:
             letter = result.letter
@@ -139,8 +150,3 @@ class FanOut:
 
 def _claim_of(letter: Claim | Copy) -> Claim:
     return letter.group.claim if isinstance(letter, Copy) else letter
-
-
-def fanned(sink: Sink[Claim | Copy], lanes: Mapping[str, Sequence[str]]) -> Sink[Claim]:
-    """Return the sink as it is, or around it a fan-out for the routes in ``lanes``."""
-    return FanOut(sink, lanes) if lanes else cast("Sink[Claim]", sink)  # it returns only what it is given: claims

@@ -59,12 +59,16 @@ class Fullness:
         self, store: CountingStore, limits: Mapping[str, ParkedLimit], gate: IntakeGate, health: Health
     ) -> None:
         self._store = store
-        self._limits = dict(limits)
+        self.follow(limits)
         self._gate = gate
         self._health = health
         self._full = _NOBODY
         self._mean_size: dict[str, float] = {}
         self.rejecting = _NOBODY
+
+    def follow(self, limits: Mapping[str, ParkedLimit]) -> None:
+        """Use these limits from the next look on."""
+        self._limits = dict(limits)
 
     def note(self, route: str, deliveries: Sequence[Delivery]) -> None:
         """Learn the size of messages that were taken in."""
@@ -76,6 +80,8 @@ class Fullness:
 
     async def look(self) -> None:
         """Learn which routes are full. Raises ``StoreUnavailable``."""
+        if not self._limits and not self._full:
+            return
         counts = await self._store.parked_by_route(tuple(self._limits))
         full = frozenset(route for route, number in counts.items() if self._is_full(route, number))
         for route in full | self._full:

@@ -102,6 +102,7 @@ class RateGate:
         self._paused = ordered.paused
         #: By route: messages per second, 0 for a paused one.
         self._limits = self._per_s | dict.fromkeys(self._paused, 0.0)
+        self._next_per_s = self._per_s
         self._mine: frozenset[int] = frozenset()
         self._idle_passes = 0
         #: Shards of which it is not known whether they have held messages, and those of them that others still drain.
@@ -123,18 +124,27 @@ class RateGate:
         """
         return Turn(self, shards, idle)
 
+    def follow(self, per_s: Mapping[str, float]) -> None:
+        """Use these rates from the next turn on."""
+        if per_s != self._next_per_s:
+            self._next_per_s = dict(per_s)
+
     def works(self) -> bool:
         """Return whether routes are limited, or something is held, or may be."""
-        return bool(self._limits or self.unknown or self._backlogs or self._paused is not self._ordered.paused)
+        return bool(self._limits or self.unknown or self._backlogs or self._changed())
+
+    def _changed(self) -> bool:
+        return self._paused is not self._ordered.paused or self._per_s is not self._next_per_s
 
     # -- what is let go ---------------------------------------------------------------------------------------------
 
     async def advance(self, mine: frozenset[int], idle: bool) -> dict[int, StoreUnavailable]:
         """Follow the orders; let go what is due again, one step for each backlog. Return the shards that failed."""
-        if self._paused is not self._ordered.paused:
-            self._paused = self._ordered.paused
+        if self._changed():
+            self._paused, self._per_s = self._ordered.paused, self._next_per_s
             self._limits = self._per_s | dict.fromkeys(self._paused, 0.0)
-            self._forget(place for place in self._backlogs if not place.route or place.route in self._paused)
+            at_rate = self._per_s.keys() - self._paused
+            self._forget(place for place in self._backlogs if place.route not in at_rate)
             self.unknown, self._elsewhere = mine, frozenset()
         if mine is not self._mine:
             self._forget(place for place in self._backlogs if place.shard not in mine)

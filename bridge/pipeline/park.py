@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import structlog
@@ -106,9 +106,10 @@ class Parker:
         self._rounds = 0
         self._failures = 0
 
-    def follow(self, routes: Mapping[str, RouteRules]) -> None:
-        """Use these rules for deliveries from now on."""
+    def follow(self, routes: Mapping[str, RouteRules], limits: ParkLimits) -> None:
+        """Use these rules for deliveries from now on. What a removed route has taken in is parked by its own."""
         self._routes.update(routes)
+        self._parts = replace(self._parts, recent_max=limits.recent_max)
 
     def mark(self) -> object:
         """Return what changes with every round and every failure of the store; None while nothing is to be parked."""

@@ -95,14 +95,17 @@ class Sharing:
     def __init__(
         self, store: InstanceStore, instance: str, routes: Collection[str], elsewhere: RoutesElsewhere
     ) -> None:
-        """``routes`` are those that this instance can deliver."""
         self._store = store
         self._instance = instance
-        self._routes = sorted(routes)
+        self.follow(routes)
         self._elsewhere = elsewhere
         self._loads = Loads()
         self._last: frozenset[int] = frozenset()
         self._seen = ("", 0.0)
+
+    def follow(self, routes: Collection[str]) -> None:
+        """Announce from now on that this instance can deliver these ``routes``."""
+        self._routes = sorted(routes)
 
     def report(self, taken: Mapping[int, int]) -> dict[str, object]:
         """Return what this instance announces. ``taken``: messages claimed from each shard since the last report."""

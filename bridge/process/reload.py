@@ -1,18 +1,23 @@
-"""Reload at SIGHUP: reads all settings again, and takes over what may change while the process runs. All or nothing."""
+"""Reload at SIGHUP: reads all settings again, and takes over what may change while the process runs. All or nothing.
+
+Routes come and go. What a new one needs is declared before any process consumes. A removed one takes nothing in from
+then on, and its parked messages wait, as after a start without it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterator
+from typing import NamedTuple, Protocol
 
 import structlog
 
-from bridge.core.errors import PostdateError
+from bridge.core.errors import PostdateError, SettingsError
 from bridge.process.http_child import Reloading
 from bridge.process.report import Report
 from bridge.settings import Settings
+from bridge.settings.conflicts import conflicts
 from bridge.settings.live import Changes, changes, with_live
 
 log = structlog.get_logger("postdate")
@@ -25,6 +30,15 @@ class HttpSide(Protocol):
         """Tell the HTTP process."""
 
 
+class RouteSteps(NamedTuple):
+    """What a reload does for routes besides telling the processes."""
+
+    #: Declares what the routes of the first settings need; the second have all routes. Raises ``PostdateError``.
+    set_up: Callable[[Settings, Settings], Awaitable[None]]
+    #: Logs the parked messages of routes that the settings do not have.
+    log_strays: Callable[[Settings], Awaitable[None]]
+
+
 class Reloader:
     """Reloads the settings of one `postdate run`."""
 
@@ -35,6 +49,7 @@ class Reloader:
         report: Report,
         child: HttpSide | None,
         set_up_logs: Callable[[Settings], None],
+        steps: RouteSteps,
     ) -> None:
         """``read`` reads all settings, blocking, and raises ``SettingsError``."""
         self.settings = settings
@@ -42,6 +57,7 @@ class Reloader:
         self._report = report
         self._child = child
         self._set_up_logs = set_up_logs
+        self._steps = steps
         self._task: asyncio.Task[None] | None = None
         self._again = False
 
@@ -64,20 +80,32 @@ class Reloader:
         try:
             # In a thread: reading takes some milliseconds, which would delay messages.
             read = await asyncio.to_thread(self._read)
+            found, live = changes(self.settings, read), with_live(self.settings, read)
+            if found.added:
+                await self._prepare(live, found)
         except PostdateError as error:
             log.error("reload failed, and nothing was changed", because=str(error))
             self._tell(Reloading(False, time.time(), str(error)), False)
         else:
-            self._take(read)
+            self._take(live, found)
+            if found.removed:
+                await self._steps.log_strays(live)
         finally:
             self._report.reloading(False)
 
-    def _take(self, read: Settings) -> None:
-        found = changes(self.settings, read)
-        self.settings = with_live(self.settings, read)
+    async def _prepare(self, live: Settings, found: Changes) -> None:
+        """Declare what new routes need. They may depend on a setting that needs a restart."""
+        if conflict := next(conflicts(live), None):
+            text = f"{'.'.join(conflict.paths[0])} {conflict.text}"
+            raise SettingsError(f"{text}, with settings that need a restart. Restart postdate")
+        if live.bridge.setup:
+            await self._steps.set_up(live.only(found.added), live)
+
+    def _take(self, live: Settings, found: Changes) -> None:
+        self.settings = live
         self._set_up_logs(self.settings)
         self._report.follow(self.settings)
-        log.info("reloaded", changed=list(found.live), needs_restart=list(found.restart))
+        log.info("reloaded", changed=list(_live(found)), needs_restart=list(found.restart))
         # A certificate may have been renewed under the same name.
         self._tell(
             Reloading(True, time.time(), _result(found)), found.concern_http or bool(self.settings.http.cert_file)
@@ -90,5 +118,12 @@ class Reloader:
 
 def _result(found: Changes) -> str:
     """Return the result for a person. Pure."""
-    live = f"Changed: {', '.join(found.live)}." if found.live else "No live setting changed."
+    live = f"Changed: {', '.join(_live(found))}." if found.live else "No live setting changed."
     return f"{live} Needs a restart: {', '.join(found.restart)}." if found.restart else live
+
+
+def _live(found: Changes) -> Iterator[str]:
+    """The names of what was taken over. Pure."""
+    for name in found.live:
+        route = name.removeprefix("routes.")
+        yield name + " (new)" * (route in found.added) + " (removed)" * (route in found.removed)

@@ -150,7 +150,7 @@ class Service(Running):
                 "max": round(lateness.max_ms, 3),
             },
             **stages.ordered.report(),
-            **(stages.fullness.report() if stages.fullness is not None else {}),
+            **stages.fullness.report(),
         }
 
     def follow(self, settings: Settings) -> None:

@@ -1,6 +1,7 @@
 """Which settings a running process takes over at a reload. All others need a restart.
 
-Live are those that no connection, no topology and no other instance depends on. Pure.
+Live are those that no connection and no other instance depends on. Whole routes are live, too, where a process of
+their broker with a store runs before and after. Pure.
 """
 
 from __future__ import annotations
@@ -41,15 +42,18 @@ _ROUTES, _ORIGIN = "routes", "origin"
 
 
 class Changes(NamedTuple):
-    """The dotted names of changed settings: those that are taken over, and those that need a restart."""
+    """The dotted names of changed settings: those that are taken over, and those that need a restart. Names of the
+    routes that are added and removed live are in ``live``, too."""
 
     live: tuple[str, ...]
     restart: tuple[str, ...]
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
     @property
     def concern_http(self) -> bool:
         """Whether the HTTP process needs the changes."""
-        return any(name.partition(".")[0] in _OF_HTTP for name in self.live)
+        return bool(self.added or self.removed) or any(name.partition(".")[0] in _OF_HTTP for name in self.live)
 
 
 def is_live(name: str) -> bool:
@@ -63,11 +67,14 @@ def is_live(name: str) -> bool:
 def changes(old: Settings, new: Settings) -> Changes:
     """Return what differs."""
     found = sorted(_differing(old, new))
-    return Changes(tuple(name for name, live in found if live), tuple(name for name, live in found if not live))
+    live, restart = (tuple(name for name, is_so in found if is_so is wanted) for wanted in (True, False))
+    after = with_live(old, new).routes
+    added, removed = sorted(after.keys() - old.routes.keys()), sorted(old.routes.keys() - after.keys())
+    return Changes(live, restart, tuple(added), tuple(removed))
 
 
 def with_live(old: Settings, new: Settings) -> Settings:
-    """Return ``old`` with the live settings of ``new``. Routes that only one of them has stay as they are."""
+    """Return ``old`` with the live settings of ``new``, and with its routes as far as they come and go live."""
     sections = {}
     for section in Settings.model_fields:
         if section in (_ROUTES, _ORIGIN):
@@ -81,8 +88,21 @@ def with_live(old: Settings, new: Settings) -> Settings:
         if name in new.routes
         else route
         for name, route in old.routes.items()
+        if name in new.routes or not _comes_and_goes(route, old, new)
+    }
+    routes |= {
+        name: route for name, route in new.routes.items() if name not in old.routes and _comes_and_goes(route, old, new)
     }
     return old.model_copy(update={**sections, _ROUTES: routes})
+
+
+def _comes_and_goes(route: Route, old: Settings, new: Settings) -> bool:
+    """Return whether a process delivers the stored routes of this route's broker before the reload and after it."""
+    after = {name: old.routes.get(name, other) for name, other in new.routes.items()}
+    return route.stored and all(
+        any(other.stored and other.broker == route.broker for other in routes.values())
+        for routes in (old.routes, after)
+    )
 
 
 def _rotated(before: Any, after: Any) -> bool:
@@ -103,7 +123,8 @@ def _differing(old: Settings, new: Settings) -> Iterator[tuple[str, bool]]:
                 yield f"{section}.{name}", is_live(f"{section}.{name}") or _rotated(*pair)
     for name in old.routes.keys() | new.routes.keys():
         if name not in old.routes or name not in new.routes:
-            yield f"{_ROUTES}.{name}", False
+            route = old.routes.get(name) or new.routes[name]
+            yield f"{_ROUTES}.{name}", _comes_and_goes(route, old, new)
             continue
         past, other = old.routes[name], new.routes[name]
         for field in Route.model_fields:

@@ -79,6 +79,12 @@ def plan(settings: Settings) -> tuple[ProcessPlan, ...]:
     return tuple(process for process in plans if process.settings.routes)
 
 
+def replanned(process: ProcessPlan, settings: Settings) -> ProcessPlan:
+    """The same process with ``settings``, after a reload."""
+    again = next(other for other in plan(settings) if (other.broker, other.stored) == (process.broker, process.stored))
+    return again.with_canary() if any(map(is_canary, process.settings.routes)) else again
+
+
 def used_stores(settings: Settings) -> list[ProcessPlan]:
     """The stores of brokers that have a route with a store."""
     return [store for store in _stores(settings) if store.settings.routes]

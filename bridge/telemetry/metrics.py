@@ -119,6 +119,13 @@ class Metrics:
         self.store_s = {call: Distribution(STAGE_BOUNDS_S) for call in STORE_CALLS}
         self.lag_s = Distribution(STAGE_BOUNDS_S)
 
+    def follow(self, routes: Collection[str]) -> None:
+        """Count for these routes from now on, and show no others."""
+        for name in self.routes.keys() - set(routes):
+            del self.routes[name]
+        for name in set(routes) - self.routes.keys():
+            self.routes[name] = RouteNumbers()
+
     def parked(self, routes: Iterable[str]) -> None:
         """Count messages that are parked durably, by the route of each."""
         numbers = self.routes

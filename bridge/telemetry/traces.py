@@ -65,6 +65,10 @@ class Tracer:
         self._rewrite = rewrite
         self._open: dict[int, Span] = {}
 
+    def follow(self, places: Mapping[str, tuple[str, str]]) -> None:
+        """Know these routes from now on."""
+        self._places = places
+
     def accepted(self, deliveries: Sequence[Delivery]) -> None:
         """Make a span "park" for each delivery, from its arrival to now."""
         for delivery in deliveries:

@@ -10,10 +10,11 @@ from pika import spec
 from pydantic import SecretStr
 
 from adapters.rabbitmq.connection import check_seams
+from adapters.rabbitmq.intake_queue import IntakeQueue
 from adapters.rabbitmq.outgoing import Out
 from adapters.rabbitmq.raw.payload import pack, unpack
 from adapters.rabbitmq.sink import RabbitSink
-from adapters.rabbitmq.source import IntakeQueue, RabbitSource
+from adapters.rabbitmq.source import RabbitSource
 from bridge.core.clock import StoreClock
 from bridge.core.message import Claim, Delivery
 from bridge.settings import RabbitMQ as RabbitSettings

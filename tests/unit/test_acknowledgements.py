@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.rabbitmq.source import acknowledgements
+from adapters.rabbitmq.intake_queue import acknowledgements
 
 
 @pytest.mark.parametrize(

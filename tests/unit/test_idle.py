@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.rabbitmq.source import LOOKS, Idle
+from adapters.rabbitmq.intake_queue import LOOKS, Idle
 
 
 def test_an_instance_is_left_out_when_messages_wait_and_it_receives_none_for_eight_looks() -> None:

@@ -22,7 +22,7 @@ async def test_a_deleted_topic_is_recreated_only_if_bridge_setup_allows_it(
     monkeypatch.setattr(broker_topology, "redeclare", lambda settings: loop.call_soon_threadsafe(made.set))
     kafka = {"broker": "kafka", "intercept": "a.delay", "deliver_to": "a"}
     settings = Settings.model_validate({"bridge": {"setup": allowed}, "routes": {"a": kafka}})
-    mend = mending(broker_of("kafka"), settings, Health())
+    mend = mending(broker_of("kafka"), lambda: settings, Health())
     mend()
     if allowed:
         await asyncio.wait_for(made.wait(), 5)

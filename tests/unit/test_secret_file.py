@@ -11,7 +11,7 @@ from adapters.kafka.client import new_producer
 from adapters.rabbitmq.connection import addresses
 from adapters.redis.connect import Login, SentinelLogin
 from bridge.settings import Settings, load
-from bridge.settings.live import changes, with_live
+from bridge.settings.live import Changes, changes, with_live
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_reload_takes_over_a_secret_that_changed_in_its_file(secret: Path) -> 
     new = settings(secret, "REDIS__PASSWORD")
     assert changes(old, new).live == ("redis.password",)
     assert changes(old, new).restart == ()
-    assert changes(with_live(old, new), new) == ((), ())
+    assert changes(with_live(old, new), new) == Changes((), ())
 
 
 def test_a_reload_takes_over_a_password_and_no_other_host_from_a_url_in_a_file(tmp_path: Path) -> None:
