@@ -89,10 +89,12 @@ release: $(READY) ## build wheel, sdist and SBOM in build/release, twice; fails 
 LOCKED := --quiet --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
-lock: $(READY) ## write requirements.lock and deploy/requirements.lock from pyproject.toml
+lock: $(READY) ## write requirements.lock and those in deploy/ from pyproject.toml
 	@$(BIN)/pip-compile $(LOCKED) --extra dev --output-file requirements.lock pyproject.toml
 	@$(BIN)/pip-compile $(LOCKED) --constraint requirements.lock --build-deps-for wheel \
 		--output-file deploy/requirements.lock pyproject.toml
+	@$(BIN)/pip-compile $(LOCKED) --constraint requirements.lock --build-deps-for wheel \
+		--extra aws --extra otel --extra sql --output-file deploy/extras.lock pyproject.toml
 	@$(BIN)/pip-compile $(LOCKED) --output-file .ci/docs.lock .ci/docs.in
 
 clean: ## remove .venv and all caches, but not .devstack

@@ -82,7 +82,7 @@ class Fullness:
         """Learn which routes are full. Raises ``StoreUnavailable``."""
         if not self._limits and not self._full:
             return
-        counts = await self._store.parked_by_route(tuple(self._limits))
+        counts = await self._store.parked_by_route(tuple(self._limits)) if self._limits else {}
         full = frozenset(route for route, number in counts.items() if self._is_full(route, number))
         for route in full | self._full:
             text = self._sentence(route, counts[route]) if route in full else ""

@@ -59,7 +59,7 @@ class House:
         self.sink = MemorySink[Claim](window)
         routes = {"orders": replace(route, **changes), **{name: replace(route, name=name) for name in also}}
         limits = ParkLimits(batch_max=100, batch_bytes=1 << 20, recent_max=50)
-        assembled = PipelineRules(routes, rules, RETRY, limits, rates or {}, ahead_ms=ahead_ms)
+        assembled = self.piped = PipelineRules(routes, rules, RETRY, limits, rates or {}, ahead_ms=ahead_ms)
         self.metrics = Metrics(routes)
         ends = self.store, self.source, self.sink
         self.journaling = None
@@ -68,11 +68,18 @@ class House:
             self.journaling = journaling(*parts)
         parking = self.journaling.store if self.journaling else None
         stages = assemble(*ends, assembled, Ids(instance), {}, self.health, self.metrics, parking)
+        self.stages = stages
         self.wake, self.leases, self.ordered = stages.wake, stages.leases, stages.ordered
         self.recovery = stages.recovery
         self.parker, self.claimer, self.lateness = stages.parker, stages.claimer, stages.lateness
         self.publisher, self.settler = stages.publisher, stages.settler
         self.leases.take_over(frozenset(range(SHARDS)))
+
+    def follow(self, *routes: str, rates: Mapping[str, float] | None = None) -> None:
+        """Have these routes from now on, as after a reload."""
+        rules = {name: replace(ORDERS, name=name) for name in routes}
+        self.metrics.follow(routes)
+        self.stages.follow(replace(self.piped, routes=rules, rates=rates or {}))
 
     def members(self, *routes: str) -> Members:
         """Its place among the instances; it can deliver these routes."""

@@ -74,8 +74,8 @@ class TestSteps:
         idle = told(facts(*prepared, bindings=READY, consumed=frozenset()))
         assert states(idle)[1] == "yours"
         assert "no postdate takes messages from queue 'postdate.orders'" in idle.steps[1].text
-        assert "restart postdate" in idle.steps[1].text
-        assert "restart" in told(facts(ORDERS)).steps[1].text, "a reload does not take over a new route"
+        assert "reload it" in idle.steps[1].text
+        assert "SIGHUP" in told(facts(ORDERS)).steps[1].text
 
     def test_what_waits_is_counted_in_both_exchanges(self) -> None:
         assert told(facts(ORDERS, TARGET, WAITING)).waiting == 10

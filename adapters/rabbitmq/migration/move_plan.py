@@ -269,7 +269,7 @@ def _steps(move: PluginMove, facts: BrokerFacts, means: Means) -> Iterator[Migra
 
 
 def _route_step(move: PluginMove, facts: BrokerFacts) -> str:
-    start = "start postdate, or restart postdate if it runs: a reload does not take over a new route"
+    start = "start postdate. If it runs, reload it (SIGHUP); its log says if the route needs a restart"
     if queues := sorted(_intakes(move, facts)):
         return (
             f"no postdate takes messages from queue '{queues[0]}' of the route. With the route in its settings, {start}"

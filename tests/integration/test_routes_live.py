@@ -1,0 +1,235 @@
+"""Routes in files that come and go at SIGHUP, while the others deliver: nothing is lost or early, and none waits.
+
+The long tests have 200 routes in 50 files. Run with ``-s`` to see how late the messages of another route are before
+the reloads and during them.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.bridge_process import Bridge, Tables, toml
+from tests.chaos.accountant import Accountant
+from tests.chaos.kafka_ledger import KafkaLedger
+from tests.chaos.ledger import Ledger
+from tests.delay_line import Line, blocking, delay
+from tests.devstack.kafka import Kafka
+from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.redis import Redis
+from tests.devstack.service import wait_for
+from tests.kafka_line import ROUTE, KafkaLine
+from tests.unit.raw_properties import Props
+
+FILES = {"include": "routes.d/*.toml"}
+ROUTES, ROUTES_A_FILE = 200, 4
+#: Messages a second of the route that is measured, and how long they flow before the reloads and during them.
+RATE, BEFORE_S = 200.0, 12.0
+DELAYS_MS = (3000, 6000)
+#: How much later the 99th of a hundred messages may be while routes come and go, on a busy machine.
+P99_MORE_S = 0.05
+
+
+class Team:
+    """A file with routes, and the reloads of a bridge that reads it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "routes.d"
+        self.folder.mkdir(exist_ok=True)
+
+    def write(self, team: str, routes: Tables) -> None:
+        """Replace the file of a team."""
+        file = self.folder / f"{team}.toml"
+        file.write_text(toml({"routes": routes}))
+        file.chmod(0o600)
+
+    def reload(self, bridge: Bridge, words: str) -> float:
+        """Send SIGHUP, and wait for the log line of the reload; returns how long it took (s)."""
+        pid, began, before = bridge.pid, time.monotonic(), len(bridge.log())
+        bridge.signal(signal.SIGHUP)
+        wait_for(lambda: "reload" in bridge.log()[before:], f"it reloads: {bridge.log_tail()}", 30)
+        assert words in bridge.log()[before:], bridge.log_tail()
+        assert (bridge.running(), bridge.pid) == (True, pid)
+        return time.monotonic() - began
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Team:
+    return Team(tmp_path)
+
+
+@pytest.fixture
+def line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, team: Team) -> Iterator[Line]:
+    with Line(rabbitmq.url, redis_server.url, tmp_path, FILES) as made:
+        made.declare_exchange(f"{made.name}.bills")
+        made.declare_queue(f"{made.name}.bills.consumers")
+        made.bind(f"{made.name}.bills.consumers", f"{made.name}.bills")
+        made._delete += [("exchange", f"{made.name}.bills.delay"), ("queue", f"{made.name}.bills.intake")]
+        yield made
+
+
+def bills(line: Line, **more: object) -> dict[str, Tables]:
+    name = f"{line.name}.bills"
+    return {"bills": {"intercept": f"{name}.delay", "deliver_to": name, "queue": f"{name}.intake", **more}}
+
+
+def publish(line: Line, front: str, bodies: Sequence[bytes], delay_ms: int) -> None:
+    for body in bodies:
+        line.publish(Props([delay(delay_ms)], {"delivery_mode": b"\2"}), body, b"key", front)
+
+
+def consumers(line: Line, queue: str) -> int:
+    with blocking(line.broker_url) as connection:
+        return int(connection.channel().queue_declare(queue, passive=True).method.consumer_count)
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.redis
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_route_comes_and_goes_and_comes_back_while_another_delivers(line: Line, team: Team, workers: int) -> None:
+    bridge = line.bridge({"bridge": {"workers": workers}}).start()
+    wait_for(lambda: "started" in bridge.log(), "it runs")
+    front, queue = f"{line.name}.bills.delay", f"{line.name}.bills.consumers"
+    intake = f"{line.name}.bills.intake"
+    with Ledger(line.broker_url, line.front, line.queue) as ledger:
+        ledger.produce(50, (0, 1000))
+        ledger.wait_arrivals(20)
+        team.write("a", bills(line))
+        team.reload(bridge, "routes.bills (new)")
+        publish(line, front, [b"first"], 300)
+        assert [message.body for message in line.receive(1, queue=queue)] == [b"first"]
+
+        publish(line, front, [b"second"], 1500)
+        wait_for(lambda: line.depth(intake) == 0 and line.waiting() > 0, "it is parked")
+        team.write("a", {})
+        team.reload(bridge, "routes.bills (removed)")
+        wait_for(lambda: consumers(line, intake) == 0, "its intake is let go")
+        publish(line, front, [b"third"], 0)
+        assert line.receive_until(1, 2.5, queue) == [], "a removed route takes nothing in and delivers nothing"
+        assert line.depth(intake) == 1
+        assert line.dead() == {}
+
+        team.write("a", bills(line))
+        team.reload(bridge, "routes.bills (new)")
+        assert {message.body for message in line.receive(2, 30, queue)} == {b"second", b"third"}
+        ledger.wait_arrivals(20)
+        ledger.stop_producing()
+        ledger.settle().assert_kept(copies_max=0)
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.redis
+def test_what_a_reload_does_not_take_over_is_named_and_changes_nothing(line: Line, team: Team) -> None:
+    bridge = line.start()
+    team.write("a", bills(line, mode="levels"))
+    team.reload(bridge, "needs_restart=routes.bills")
+    team.write("a", bills(line))
+    with blocking(line.broker_url) as connection:
+        connection.channel().queue_declare(f"{line.name}.bills.intake", auto_delete=True)
+    team.reload(bridge, f"{line.name}.bills.intake")
+    assert "failed, and nothing was changed" in bridge.log()
+    line.delete_queue(f"{line.name}.bills.intake")
+    team.reload(bridge, "routes.bills (new)")
+
+
+def measured(
+    team: Team, bridge: Bridge, ledger: Ledger | KafkaLedger, steps: Sequence[tuple[Callable[[], None], str]]
+) -> None:
+    """Let messages flow, let routes come and go meanwhile, and compare how late the other route's messages are."""
+    ledger.produce(RATE, DELAYS_MS)
+    time.sleep(BEFORE_S + DELAYS_MS[1] / 1000)
+    changed_at, took = time.time(), []
+    for change, words in steps:
+        change()
+        took.append(team.reload(bridge, words))
+        time.sleep(2)
+    time.sleep(max(0.0, BEFORE_S + changed_at - time.time()))
+    until = time.time()
+    ledger.stop_producing()
+    ledger.settle().assert_kept(copies_max=0)
+    before, during = _late(ledger, 0.0, changed_at - 0.5), _late(ledger, changed_at, until)
+    print(f"reloads took {[f'{seconds:.2f} s' for seconds in took]}; late p50, p99, max:")
+    print(f"before {_figures(before)}; during {_figures(during)}")
+    assert _percentile(during, 0.99) < _percentile(before, 0.99) + P99_MORE_S
+
+
+def _late(ledger: Accountant, since: float, until: float) -> list[float]:
+    """How late (s) the messages were that were due in this time."""
+    first = [receipts[0] for receipts in ledger._receipts.values()]
+    return sorted(receipt.at - receipt.due for receipt in first if since <= receipt.due < until)
+
+
+def _percentile(late: Sequence[float], part: float) -> float:
+    return late[int(len(late) * part)]
+
+
+def _figures(late: Sequence[float]) -> str:
+    figures = [_percentile(late, 0.5), _percentile(late, 0.99), late[-1]]
+    return f"{', '.join(f'{seconds * 1000:.1f} ms' for seconds in figures)} of {len(late)}"
+
+
+def steps_of(team: Team, routes: dict[str, Tables], added: dict[str, Tables]) -> list[tuple[Callable[[], None], str]]:
+    """One route is added, one of the 200 removed, and the first one removed again."""
+    last = list(routes)[-ROUTES_A_FILE:]
+    kept = {name: routes[name] for name in last[:-1]}
+    return [
+        (lambda: team.write("new", added), f"{next(iter(added))} (new)"),
+        (lambda: team.write("49", kept), f"{last[-1]} (removed)"),
+        (lambda: team.write("new", {}), f"{next(iter(added))} (removed)"),
+    ]
+
+
+def write_all(team: Team, routes: dict[str, Tables]) -> None:
+    names = list(routes)
+    for number in range(ROUTES // ROUTES_A_FILE):
+        mine = names[number * ROUTES_A_FILE : (number + 1) * ROUTES_A_FILE]
+        team.write(f"{number:02}", {name: routes[name] for name in mine})
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.rabbitmq
+@pytest.mark.redis
+def test_of_200_routes_on_rabbitmq_one_comes_and_one_goes_and_no_other_waits(
+    own_rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, team: Team
+) -> None:
+    line = Line(own_rabbitmq.url, redis_server.url, tmp_path, {**FILES, "rabbitmq": {"queue_type": "classic"}})
+    names = [f"r{number:03}" for number in range(ROUTES + 1)]
+    routes: dict[str, Tables] = {
+        name: {"intercept": f"{line.name}.{name}.delay", "deliver_to": line.target, "queue": f"{line.name}.{name}"}
+        for name in names
+    }
+    added = {names[-1]: routes.pop(names[-1])}
+    write_all(team, routes)
+    with line:
+        bridge = line.start()
+        with Ledger(line.broker_url, line.front, line.queue) as ledger:
+            measured(team, bridge, ledger, steps_of(team, routes, added))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.kafka
+@pytest.mark.redis
+def test_of_200_routes_on_kafka_one_comes_and_one_goes_and_no_other_waits(
+    kafka: Kafka, redis_server: Redis, tmp_path: Path, team: Team
+) -> None:
+    line = KafkaLine(kafka.url, tmp_path, FILES, redis_server.url, partitions=1)
+    names = [f"r{number:03}" for number in range(ROUTES)]
+    routes: dict[str, Tables] = {
+        name: {"broker": "kafka", "intercept": f"{line.topic}.{name}.delay", "deliver_to": line.topic} for name in names
+    }
+    added = {names[-1]: routes.pop(names[-1])}
+    routes["more"] = {"broker": "kafka", "intercept": f"{line.topic}.more.delay", "deliver_to": line.topic}
+    write_all(team, routes)
+    try:
+        bridge = line.run()
+        bridge.wait_ready(90)
+        with KafkaLedger(kafka.url, line.settings["routes"][ROUTE]["intercept"], line.topic, 1) as ledger:
+            measured(team, bridge, ledger, steps_of(team, routes, added))
+    finally:
+        line.close()

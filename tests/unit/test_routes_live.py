@@ -1,0 +1,73 @@
+"""Routes that come and go at a reload, on memory brokers: what each stage does with a route that it has just learnt."""
+
+from __future__ import annotations
+
+import pytest
+
+from bridge.pipeline import gate
+from bridge.pipeline.full import Fullness, IntakeGate, ParkedLimit
+from bridge.process.members import Sharing
+from bridge.telemetry.health import Health
+from tests.unit.house import House
+from tests.unit.test_full import Counts
+from tests.unit.test_held import held_in
+from tests.unit.test_rate import after
+
+
+async def test_a_new_route_parks_and_delivers_from_the_reload_on() -> None:
+    house = House()
+    house.follow("orders", "bills")
+    house.publish("a bill", 100, route="bills")
+    await house.park()
+    house.clock.advance(100)
+    await house.deliver()
+    assert house.bodies() == ["a bill"]
+    assert house.metrics.routes["bills"].confirmed == 1
+
+
+async def test_what_a_removed_route_has_taken_in_is_parked_and_waits() -> None:
+    house = House(also=["bills"])
+    house.publish("a bill", 100, route="bills")
+    taken = await house.source.take(10, 1 << 20)
+    house.follow("orders")
+    await house.parker.once(taken)
+    assert house.parked() == 1
+    assert house.source.left() == 0
+    assert "bills" not in house.metrics.as_json()["routes"]  # type: ignore[operator]
+
+
+async def test_a_rate_that_comes_holds_what_is_beyond_it_and_one_that_goes_lets_it_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gate, "_PACE_S", 0.0)
+    house = House()
+    house.follow("orders", rates={"orders": 100.0})
+    for number in range(100):
+        house.publish(f"{number}")
+    await house.park()
+    await after(house, 0)
+    assert held_in(house) >= 89
+    house.follow("orders")
+    await after(house, 0)
+    assert house.bodies() == [f"{number}" for number in range(100)]
+
+
+async def test_a_full_route_that_goes_opens_the_gate_and_leaves_no_trouble() -> None:
+    held: list[set[str]] = []
+    health, counts = Health(), Counts()
+    full = Fullness(counts, {}, IntakeGate(lambda routes: held.append(set(routes))), health)  # type: ignore[arg-type]
+    full.follow({"bills": ParkedLimit(messages=1)})
+    counts.parked = 1
+    await full.look()
+    assert held == [{"bills"}]
+    full.follow({})
+    await full.look()
+    assert held == [{"bills"}, set()]
+    assert health.troubles() == {}
+
+
+async def test_the_others_learn_of_a_new_route_with_the_next_report() -> None:
+    house = House()
+    sharing = Sharing(house.store, "one", ["orders"], house.leases.elsewhere)
+    sharing.follow(["orders", "bills"])
+    assert sharing.report({})["routes"] == ["bills", "orders"]
