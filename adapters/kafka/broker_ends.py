@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from adapters.kafka import stale_levels
@@ -58,11 +58,17 @@ def open_ends(
 
 
 def _outs(settings: Settings, secret: Callable[[], bytes]) -> dict[str, KafkaOut]:
+    taken, once = _taken(settings), frozenset(transactional_routes(settings))
     return {
-        lane: _out(settings, name, target, Seal(secret, name))
+        lane: _out(settings, name, target, taken, name in once, Seal(secret, name))
         for name in settings.routes
         for lane, target in settings.lanes_of(name).items()
     }
+
+
+def _taken(settings: Settings) -> list[tuple[str, Naming]]:
+    """Return the namings of all routes: no record may go back to one."""
+    return [(name, naming) for name, route in settings.routes.items() for naming in route.namings()]
 
 
 def _all_intakes(settings: Settings, secret: Callable[[], bytes]) -> list[KafkaIntake]:
@@ -114,14 +120,20 @@ def _intakes(settings: Settings, name: str, seal: Seal | None = None) -> list[Ka
     ]
 
 
-def _out(settings: Settings, name: str, target: str, seal: Seal | None = None) -> KafkaOut:
+def _out(
+    settings: Settings,
+    name: str,
+    target: str,
+    taken: Sequence[tuple[str, Naming]],
+    once: bool = False,
+    seal: Seal | None = None,
+) -> KafkaOut:
     """Return how a route's records leave for one of its destinations."""
     route, headers, audit = settings.routes[name], _headers(settings, name), settings.headers.audit
-    taken = [(other, naming) for other, other_route in settings.routes.items() for naming in other_route.namings()]
     namings = (Naming(route.intercept, target), *route.namings()[1:])
     router = Router(name, namings, route.allow_to, taken)
     drop = headers | AUDIT_HEADERS if audit else headers
-    most, once = settings.limits.header_entries, name in transactional_routes(settings)
+    most = settings.limits.header_entries
     partitioner = settings.partitioner_of(name)
     if not route.retries:
         return KafkaOut(router, drop, audit, partitioner, most, transactional=once)
@@ -147,7 +159,10 @@ def _relay_ends(settings: Settings, name: str, source: KafkaSource, health: Heal
     """Return the ends from one source of a route to its levels, its destination and its dead letters."""
     topics, window_bytes = level_topics(settings, name), settings.limits.window_bytes // (2 * len(settings.routes))
     sink = KafkaSink[Carried](
-        settings.kafka, places(topics, _out(settings, name, settings.routes[name].target)), window_bytes, health
+        settings.kafka,
+        places(topics, _out(settings, name, settings.routes[name].target, _taken(settings))),
+        window_bytes,
+        health,
     )
     packing = LevelPacking(topics, _lane(name), name)
     return RelayEnds((name,), source, sink, (source.run, sink.run), packing, settings.kafka.window)

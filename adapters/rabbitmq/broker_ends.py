@@ -63,12 +63,12 @@ def open_ends(
     links = (source.run, sink.run, *_watches(lambda: live, source, health))
 
     def follow(new: ProcessPlan) -> int:
-        nonlocal live
-        live = new.settings
+        nonlocal live, intakes
+        live, known = new.settings, {intake.route: intake for intake in intakes}
+        intakes = [known.get(name) or _intake(live, name, Seal(secret, name)) for name in live.routes]
         sink.follow(_outs(new.delivering, secret))
-        now = [_intake(live, name, Seal(secret, name)) for name in live.routes]
-        source.follow(now)
-        return _taken_max(live, now)
+        source.follow(intakes)
+        return _taken_max(live, intakes)
 
     return Ends(source, sink, links, rabbitmq.window, _taken_max(live, intakes), follow)
 

@@ -7,8 +7,10 @@ then on, and its parked messages wait, as after a start without it.
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -21,6 +23,8 @@ from bridge.settings.conflicts import conflicts
 from bridge.settings.live import Changes, changes, with_live
 
 log = structlog.get_logger("postdate")
+
+_TURN_S = 0.0005
 
 
 class HttpSide(Protocol):
@@ -78,28 +82,32 @@ class Reloader:
         """One reload."""
         self._report.reloading(True)
         try:
-            # In a thread: reading takes some milliseconds, which would delay messages.
-            read = await asyncio.to_thread(self._read)
-            found, live = changes(self.settings, read), with_live(self.settings, read)
-            if found.added:
-                await self._prepare(live, found)
+            with _short_turns():
+                found, live = await asyncio.to_thread(self._compared)
+                if found.added and live.bridge.setup:
+                    await self._steps.set_up(live.only(found.added), live)
         except PostdateError as error:
             log.error("reload failed, and nothing was changed", because=str(error))
             self._tell(Reloading(False, time.time(), str(error)), False)
         else:
             self._take(live, found)
             if found.removed:
-                await self._steps.log_strays(live)
+                with _short_turns():
+                    await self._steps.log_strays(live)
         finally:
             self._report.reloading(False)
 
-    async def _prepare(self, live: Settings, found: Changes) -> None:
-        """Declare what new routes need. They may depend on a setting that needs a restart."""
-        if conflict := next(conflicts(live), None):
+    def _compared(self) -> tuple[Changes, Settings]:
+        """Return what differs, and the settings after the reload. Blocking, for as long as it takes to read.
+
+        Raises ``SettingsError``, also where a new route fits only a setting that needs a restart.
+        """
+        read = self._read()
+        found, live = changes(self.settings, read), with_live(self.settings, read)
+        if found.added and (conflict := next(conflicts(live), None)):
             text = f"{'.'.join(conflict.paths[0])} {conflict.text}"
             raise SettingsError(f"{text}, with settings that need a restart. Restart postdate")
-        if live.bridge.setup:
-            await self._steps.set_up(live.only(found.added), live)
+        return found, live
 
     def _take(self, live: Settings, found: Changes) -> None:
         self.settings = live
@@ -114,6 +122,18 @@ class Reloader:
     def _tell(self, reloading: Reloading, restart: bool) -> None:
         if self._child is not None:
             self._child.reloaded(self.settings, reloading, restart)
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """Let a thread that computes give way to the loop after half a millisecond: Python's own 5 ms, at each wait for a
+    socket, would delay messages by as long as the thread works."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _result(found: Changes) -> str:
