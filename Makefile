@@ -83,7 +83,7 @@ cost: $(READY) ## count instructions for a message, in Redis and in postdate, a 
 docs: ## build the documentation site in build/docs/site; a broken link is a failure
 	@.ci/docs $(PYTHON)
 
-release: $(READY) ## build wheel, sdist and SBOM in build/release, twice; fails if a byte differs
+release: $(READY) ## build wheel, sdist, chart and SBOMs in build/release, twice; fails if a byte differs
 	@.ci/release "$(CURDIR)/$(BIN)/python" "$(CURDIR)/build/release"
 
 LOCKED := --quiet --generate-hashes --strip-extras --allow-unsafe \

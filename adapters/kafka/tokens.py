@@ -72,7 +72,7 @@ def _signed(region: str) -> AccessToken:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
     except ImportError:
         raise SettingsError(
-            'kafka.sasl_mechanism AWS_MSK_IAM needs a package. Run: pip install "postdate[aws]"'
+            "kafka.sasl_mechanism AWS_MSK_IAM needs a package. Install the extra aws: deploy/README.md, Install"
         ) from None
     try:
         text, ends_ms = MSKAuthTokenProvider.generate_auth_token(region)

@@ -284,7 +284,7 @@ def open_journal(plan: ProcessPlan) -> Tables | None:
         return cast(Tables, module.SqlJournal(url, password, plan.broker, plan.settings.redis.key_prefix))
     except ImportError as error:
         raise SettingsError(
-            f"journal.url needs a package: {error}. Install the extra sql: deploy/journal.md has the lines"
+            f"journal.url needs a package: {error}. Install the extra sql: deploy/README.md, Install"
         ) from error
 
 

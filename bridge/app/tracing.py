@@ -17,7 +17,7 @@ def open_tracer(process: ProcessPlan, broker: Broker, instance: str) -> Any:
     if not settings.tracing.enabled:
         return None
     if find_spec("opentelemetry.sdk") is None:
-        text = "tracing.enabled requires OpenTelemetry. Run `pip install 'postdate[otel]'`, or set it to false"
+        text = "tracing.enabled requires OpenTelemetry. Install the extra otel: deploy/README.md, Install"
         raise SettingsError(text)
     traces = import_module("bridge.telemetry.traces")
     headers = traces.TraceHeaders(broker.payloads.trace_headers, broker.payloads.with_traceparent)

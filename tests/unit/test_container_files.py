@@ -148,8 +148,10 @@ def test_the_dockerfile_ends_as_a_user_without_rights_and_stops_by_sigterm() -> 
 def test_the_dockerfile_installs_only_what_the_lock_names_by_hash() -> None:
     installs = [one for run in instructions("RUN") for one in run.split("&&") if " install " in one]
     assert len(installs) == 2
-    assert "--require-hashes --only-binary :all: -r /src/deploy/requirements.lock" in " ".join(installs[0].split())
+    assert '--require-hashes --only-binary :all: -r "/src/deploy/${LOCK}"' in " ".join(installs[0].split())
     assert "--no-deps --no-build-isolation" in installs[1]
+    assert "LOCK=requirements.lock" in instructions("ARG")
+    assert "deploy/requirements.lock deploy/extras.lock /src/deploy/" in instructions("COPY")
 
 
 def test_the_dockerfile_needs_no_newer_builder() -> None:

@@ -1,4 +1,4 @@
-"""What `pip install postdate` installs. The command `postdate` and `python -m postdate` are its entry points.
+"""What the wheel installs. The command `postdate` and `python -m postdate` are its entry points.
 
 Users import `postdate.producers` and nothing else. postdate's own packages `bridge` and `adapters` lie inside this
 folder, because PyPI has packages of these names. pip would overwrite the files of one package with those of the other
