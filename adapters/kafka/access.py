@@ -139,7 +139,7 @@ def _of_rights(error: BaseException, rules: Kafka) -> str:
         if isinstance(error, NoToken):
             return str(error)
         if rules.by_token:
-            return f"{where} refuses the token of '{user}'. Kafka's log says why: issuer, audience or signature"
+            return f"{where} refuses the token of '{user}'. Kafka's log says why: issuer, audience, signature or scope"
         return f"{where} does not let user '{user}' in by {mechanism}. The user is unknown, or the password is wrong"
     if isinstance(error, (UnsupportedSaslMechanismError, IllegalSaslStateError)):
         return f"{where} does not support {mechanism}. Check kafka.sasl_mechanism"

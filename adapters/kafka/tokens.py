@@ -23,6 +23,9 @@ class NoToken(SaslAuthenticationFailed):
     aiokafka lets no other errors out of a connection attempt without ending its own tasks.
     """
 
+    def __str__(self) -> str:
+        return str(self.args[0])  # aiokafka's own has a number and the class before it
+
 
 class TokenProvider(AbstractTokenProvider):
     """One client's token. Each new connection gets one that is valid for a while."""

@@ -83,8 +83,9 @@ async def test_one_token_serves_many_connections_and_outlives_a_server_that_is_d
 async def test_without_a_valid_token_a_connection_fails_with_the_reason(issuer: Issuer, authority: Authority) -> None:
     provider = token_provider(rules(issuer, authority))
     issuer.failing = True
-    with pytest.raises(NoToken, match="gives no token \\(503\\)"):
+    with pytest.raises(NoToken, match="gives no token \\(503\\)") as found:
         await provider.token()
+    assert str(found.value).startswith(issuer.token_url), "one sentence, without the words of aiokafka"
     issuer.failing = False
 
 
