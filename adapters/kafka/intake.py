@@ -161,14 +161,16 @@ class Intakes:
 
     def __init__(self, intakes: Iterable[KafkaIntake]) -> None:
         self._intakes: list[KafkaIntake] = []
-        self._known: dict[str, KafkaIntake] = {}
+        #: By name or rule, what was read since the start: a consumer keeps removed topics until the group's next turn.
+        self._former: dict[str, KafkaIntake] = {}
         self.follow(intakes)
 
     def follow(self, intakes: Iterable[KafkaIntake]) -> None:
-        """Know these intakes from now on. Those before them count for topics that a consumer still has."""
-        self._before, self._intakes = self._intakes, list(intakes)
+        """Know these intakes from now on."""
+        self._former |= {intake.naming.intercept: intake for intake in self._intakes}
+        self._intakes = list(intakes)
         self._names = frozenset(intake.naming.intercept for intake in self._intakes if not intake.naming.is_rule)
-        self._known = {}
+        self._known: dict[str, KafkaIntake] = {}
         self.routes = frozenset(intake.route for intake in self._intakes)
 
     def pattern(self) -> str:
@@ -183,7 +185,7 @@ class Intakes:
         """The intake of a topic. The settings guarantee that there is only one."""
         known = self._known.get(topic)
         if known is None:
-            every = (*self._intakes, *self._before)
+            every = (*self._intakes, *self._former.values())
             known = next(intake for intake in every if intake.naming.text_in(topic) is not None)
             self._known[topic] = known
         return known

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from adapters.kafka.intake import Intakes, KafkaIntake
+from bridge.delay.naming import Naming
 from bridge.pipeline import gate
 from bridge.pipeline.full import Fullness, IntakeGate, ParkedLimit
 from bridge.process.members import Sharing
@@ -71,3 +73,18 @@ async def test_the_others_learn_of_a_new_route_with_the_next_report() -> None:
     sharing = Sharing(house.store, "one", ["orders"], house.leases.elsewhere)
     sharing.follow(["orders", "bills"])
     assert sharing.report({})["routes"] == ["bills", "orders"]
+
+
+def test_a_topic_that_a_kafka_consumer_still_has_keeps_its_route_until_another_route_names_it() -> None:
+    def intake(route: str, topic: str) -> KafkaIntake:
+        return KafkaIntake(route, Naming(topic, route), frozenset())
+
+    orders, bills = intake("orders", "orders.delay"), intake("bills", "bills.delay")
+    intakes = Intakes([orders, bills])
+    intakes.follow([orders])
+    intakes.follow([orders])
+    assert intakes.of("bills.delay") is bills, "two reloads in one rebalance"
+    assert not intakes.reads("bills.delay")
+    invoices = intake("invoices", "bills.delay")
+    intakes.follow([orders, invoices])
+    assert intakes.of("bills.delay") is invoices
