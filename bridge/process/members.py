@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from math import exp
 from typing import Any, NamedTuple
 
@@ -29,6 +29,8 @@ BEAT_S = 1.0
 _LOOKS = 10
 #: A deal that cannot be even stays for this time, then a shard changes sides.
 TURN_S = 10.0
+#: Where instances had the same routes, and differ for less than this, a reload is on its way. It moves no shard.
+DIFFER_S = 3.0
 
 
 class PeerReport(NamedTuple):
@@ -102,6 +104,7 @@ class Sharing:
         self._loads = Loads()
         self._last: frozenset[int] = frozenset()
         self._seen = ("", 0.0)
+        self._same: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
     def follow(self, routes: Collection[str]) -> None:
         """Announce from now on that this instance can deliver these ``routes``."""
@@ -126,11 +129,20 @@ class Sharing:
         dealt = await self._store.deal("", "")
         peers = {name: read_peer(report) for name, report in dealt.reports.items() if name in able}
         self._elsewhere.learn(route for name, peer in peers.items() if name != self._instance for route in peer.routes)
-        having_all = candidates(peers)
+        having_all = self._with_reload(candidates(peers), peers.keys())
         if not having_all:
             self._last = everything  # by turns: see Leases.give_way
             return everything
         return self._settled(await self._agree(dealt.deal, peers, having_all))
+
+    def _with_reload(self, having_all: list[str], names: Set[str]) -> list[str]:
+        """Return the candidates: all who were until a moment ago, while a reload changes their routes one by one."""
+        known, same_s = self._same
+        if len(having_all) == len(names):
+            self._same = frozenset(names), time.monotonic()
+        elif names <= known and time.monotonic() - same_s < DIFFER_S:
+            return list(names)
+        return having_all
 
     async def _agree(self, text: str, peers: Mapping[str, PeerReport], able: Collection[str]) -> list[str]:
         shards = self._store.shards

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from adapters.memory import Memory
 from adapters.memory.memory_sink import HOLD
 from bridge.core.message import no_route
-from bridge.process.members import Loads, PeerReport, candidates, read_deal, read_peer
+from bridge.process.members import Loads, Members, PeerReport, candidates, read_deal, read_peer
 from tests.unit.house import DRAIN_MS, LEASE_MS, SHARDS, House, turns
 
 ALL = frozenset(range(SHARDS))
@@ -23,7 +24,11 @@ def pair() -> tuple[House, House]:
 
 async def beats(*houses: House, routes: tuple[tuple[str, ...], ...] = (), number: int = 3) -> None:
     """So many beats of each, in turn."""
-    members = [house.members(*(routes[n] if routes else ())) for n, house in enumerate(houses)]
+    await beats_of([house.members(*(routes[n] if routes else ())) for n, house in enumerate(houses)], number)
+
+
+async def beats_of(members: Sequence[Members], number: int = 3) -> None:
+    """The same of members that are kept."""
     for _ in range(number):
         for one in members:
             await one.once()
@@ -214,6 +219,25 @@ async def test_the_one_that_has_every_route_drains_every_shard() -> None:
     one, other = pair()
     await beats(one, other, routes=(("orders",), ("orders", "refunds")))
     assert (one.leases.shards(), other.leases.shards()) == (frozenset(), ALL)
+
+
+async def test_a_reload_that_reaches_instances_one_after_the_other_moves_no_shard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = pair()
+    first, second = members = [one.members(), other.members()]
+    await beats_of(members)
+    before = one.leases.shards()
+    first._sharing.follow(["orders", "refunds"])
+    await beats_of(members)
+    assert (one.leases.shards(), other.leases.shards()) == (before, ALL - before)
+    second._sharing.follow(["orders", "refunds"])
+    await beats_of(members)
+    assert (one.leases.shards(), other.leases.shards()) == (before, ALL - before)
+    first._sharing.follow(["orders"])
+    monkeypatch.setattr("bridge.process.members.DIFFER_S", 0.0)
+    await beats_of(members)
+    assert (one.leases.shards(), other.leases.shards()) == (frozenset(), ALL), "it was no reload"
 
 
 async def test_where_none_has_every_route_a_message_goes_to_the_one_that_has_its_route_untouched_and_in_order(
