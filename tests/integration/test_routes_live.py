@@ -94,7 +94,7 @@ def consumers(line: Line, queue: str) -> int:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_route_comes_and_goes_and_comes_back_while_another_delivers(line: Line, team: Team, workers: int) -> None:
     bridge = line.bridge({"bridge": {"workers": workers}}).start()
-    wait_for(lambda: "started" in bridge.log(), "it runs")
+    wait_for(lambda: bridge.log().count("] started") == workers, "all workers run")
     front, queue = f"{line.name}.bills.delay", f"{line.name}.bills.consumers"
     intake = f"{line.name}.bills.intake"
     with Ledger(line.broker_url, line.front, line.queue) as ledger:
