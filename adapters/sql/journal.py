@@ -256,11 +256,14 @@ class SqlJournal:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def page(self, wanted: JournalFilter, after: Place, limit: int) -> list[JournalMessage]:
-        """Return the next rows."""
+        """Return the next rows. PostgreSQL follows the index only where the order names the column that is NULL, too;
+        MariaDB only where it does not."""
         due_ms, last = after
         beyond = or_(MESSAGE.c.due_ms > due_ms, and_(MESSAGE.c.due_ms == due_ms, MESSAGE.c.id > last))
         query = select(*_FACTS, MESSAGE.c.envelope).where(*self._matching(wanted), MESSAGE.c.due_ms >= due_ms, beyond)
-        return await self._read(query.order_by(MESSAGE.c.due_ms, MESSAGE.c.id).limit(limit))
+        one_group = self._engine.dialect.name == "postgresql" and not any(state.ended for state in wanted.states)
+        order = (MESSAGE.c.ended_ms,) if one_group else ()
+        return await self._read(query.order_by(*order, MESSAGE.c.due_ms, MESSAGE.c.id).limit(limit))
 
     async def newest(self, limit: int) -> list[JournalMessage]:
         """Return the last ids: they sort by arrival. Look at few, or a database would sort all that wait."""

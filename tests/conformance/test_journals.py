@@ -20,9 +20,9 @@ from adapters.memory.memory_journal import MemoryJournal
 from adapters.sql.journal import SqlJournal
 from adapters.sql.tables import VERSION
 from bridge.core.errors import StoreUnfit
-from bridge.core.journal import JournalUnavailable, Written
+from bridge.core.journal import START, JournalFilter, JournalUnavailable, Written
 from tests.conformance.journal_suite import DUE_MS, JournalSuite, entry, move, waiting
-from tests.devstack.databases import MariaDB
+from tests.devstack.databases import MariaDB, PostgreSQL
 from tests.devstack.service import Service
 
 
@@ -197,7 +197,7 @@ async def test_a_full_disk_is_named_and_what_was_written_stays(tmp_path: Path) -
     await journal.close()
 
 
-async def test_rows_by_id_and_the_newest_are_found_without_a_look_at_all_others(tmp_path: Path) -> None:
+async def test_rows_by_id_a_page_and_the_newest_are_found_without_a_look_at_all_others(tmp_path: Path) -> None:
     journal = on_sqlite(tmp_path)
     await journal.create()
     written = [entry() for _ in range(300)]
@@ -210,12 +210,38 @@ async def test_rows_by_id_and_the_newest_are_found_without_a_look_at_all_others(
 
     assert len(await journal.look([row.id for row in written])) == 300
     assert [row.id for row in await journal.newest(2)] == [written[-1].id, written[-2].id]
+    assert len(await journal.page(JournalFilter(), START, 100)) == 100
     await journal.close()
     with closing(sqlite3.connect(tmp_path / "journal.db")) as file:
         selects = [(statement, values) for statement, values in asked if statement.startswith("SELECT")]
         plans = [file.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall() for statement, values in selects]
-    assert len(plans) == 2
-    assert ["sqlite_autoindex_postdate_message_1" in str(plan) for plan in plans] == [True, True]
+    assert len(plans) == 3
+    assert ["sqlite_autoindex_postdate_message_1" in str(plan) for plan in plans] == [True, True, False]
+    assert "TEMP B-TREE FOR ORDER BY" not in str(plans[2])
+
+
+@pytest.mark.slow
+async def test_a_page_of_a_large_journal_is_read_in_the_order_of_the_index(database: Service) -> None:
+    await asyncio.to_thread(database.wipe)
+    journal = SqlJournal(database.url, "", "rabbitmq", "postdate")
+    await journal.create()
+    await journal.write([entry(DUE_MS + number) for number in range(5000)])
+    engine, asked = journal._engine, list[tuple[str, Any]]()
+
+    @event.listens_for(engine.sync_engine, "before_cursor_execute")
+    def remember(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        asked.append((statement, values))
+
+    analyze = "ANALYZE postdate_message" if isinstance(database, PostgreSQL) else "ANALYZE TABLE postdate_message"
+    async with engine.begin() as connection:
+        await connection.exec_driver_sql(analyze)
+    assert len(await journal.page(JournalFilter(), (DUE_MS + 1000, b""), 100)) == 100
+    statement, values = asked[-1]
+    async with engine.connect() as connection:
+        plan = str((await connection.exec_driver_sql(f"EXPLAIN {statement}", values)).all())
+    assert "postdate_message_waits" in plan
+    assert not re.search(r"(?<!Incremental )Sort  \(|filesort", plan), plan
+    await journal.close()
 
 
 async def test_setup_creates_the_tables_once_and_says_what_it_runs(tmp_path: Path) -> None:
