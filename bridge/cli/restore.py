@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Annotated
 
@@ -104,8 +106,13 @@ async def _restore(
         fact = f"Messages to restore: {preview.count}. Due now: {preview.counts.overdue}."
         ask(fact, "Restore them?", [fact])
     looking, found = Looking("Looked at"), await operator.restore(order, note)
+    # Ctrl+C between two questions: an exception inside a call of the database has crashed the process.
+    interrupted = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
     while found.state == "running":
-        await asyncio.sleep(_ASK_S)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(interrupted.wait(), _ASK_S)
+            raise KeyboardInterrupt
         found = await operator.operation(found.id)
         looking(found.done + found.skipped)
     return found.counts, "" if found.state == "done" else found.text
