@@ -49,7 +49,7 @@ class MemoryStores:
     def __init__(self) -> None:
         self.memory = Memory()
         self.store = MemoryStore(self.memory)
-        self.kept = MemoryDesk(self.store)
+        self.kept: Desk = MemoryDesk(self.store)
         self.ids = Ids("tester")
         self.closed = False
 

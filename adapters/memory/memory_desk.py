@@ -124,7 +124,8 @@ class MemoryDesk:
         lost = {name: at_ms for name, (at_ms, _) in self._memory.lost.items()}
         return Stats(
             now_ms=now_ms,
-            parked=len(dues),
+            parked=len(dues) + sum(route.cold for route in routes.values()),
+            cold=sum(route.cold for route in routes.values()),
             claimed=sum(len(shard.claimed) for shard in shards),
             dead=sum(len(shard.dead) for shard in shards),
             overdue=overdue_in(looks, orders),

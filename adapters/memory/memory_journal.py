@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from bridge.core.journal import (
     FlowRow,
@@ -17,6 +18,7 @@ from bridge.core.journal import (
 )
 from bridge.core.message import Origin
 from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
+from bridge.parking.identity import shard_of
 
 
 @dataclass
@@ -91,9 +93,40 @@ class MemoryJournal:
             flow = FlowRow(move.at_ms, move.name, move.by, move.reason, move.due_ms)
             self.flows.setdefault(message_id, {}).setdefault((move.at_ms, move.name), flow)
 
-    async def page(self, wanted: JournalFilter, after: Place, limit: int) -> list[JournalMessage]:
+    async def shift(self, ids: Sequence[bytes], before: Written, after: Written) -> list[bytes]:
+        self._refuse()
+        rows = {message_id: self.rows[message_id] for message_id in ids if message_id in self.rows}
+        for row in rows.values():
+            if row.message.state is before and row.message.envelope:
+                row.message = replace(row.message, state=after)
         self._called()
-        return [row for row in self._matching(wanted) if (row.due_ms, row.id) > after][:limit]
+        return [message_id for message_id, row in rows.items() if row.message.state is after]
+
+    async def page(self, wanted: JournalFilter, after: Place, limit: int, head: int = 0) -> list[JournalMessage]:
+        self._called()
+        rows = [row for row in self._matching(wanted) if (row.due_ms, row.id) > after][:limit]
+        return [replace(row, envelope=row.envelope[: head or None], size=len(row.envelope)) for row in rows]
+
+    async def named(self, pairs: Sequence[tuple[str, bytes]], limit: int) -> list[JournalMessage]:
+        self._called()
+        cold = (Written.COLD,)
+        return [row for route, key in pairs for row in self._matching(JournalFilter(cold, route, key))[:limit]]
+
+    async def cold_counts(self) -> dict[int, dict[str, int]]:
+        self._called()
+        found: dict[int, dict[str, int]] = {}
+        for row in self._matching(JournalFilter((Written.COLD,))):
+            routes = found.setdefault(shard_of(row.id), {})
+            routes[row.route] = routes.get(row.route, 0) + 1
+        return found
+
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        self._called()
+        cold = (Written.COLD,)
+        return [
+            len(self._matching(JournalFilter(cold, due_from_ms=first, due_before_ms=end)))
+            for first, end in pairwise(bounds_ms)
+        ]
 
     async def newest(self, limit: int) -> list[JournalMessage]:
         self._called()

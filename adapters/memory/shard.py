@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from adapters.memory.indexes import DueSet, KeyIndex, Offsets
-from bridge.core.journal import StoreMove, Written
+from bridge.core.journal import StoreMove, TierMoved, Written
 from bridge.core.message import Origin
 from bridge.core.orders import HELD_MS
 from bridge.core.ports import FIRST_HELD, Batch, HeldStep, LetGo, Parked
@@ -69,7 +69,8 @@ def _reached(envelope: bytes) -> int:
         return 0
 
 
-def _field(envelope: bytes) -> bytes | None:
+def field_of(envelope: bytes) -> bytes | None:
+    """Return the field of the key index; None without a key."""
     try:
         opened = unseal(envelope)
     except UnopenedEnvelope:
@@ -119,6 +120,8 @@ class Shard:
     lines: dict[bytes, int] = field(default_factory=dict)
     #: The log for the journal; None while no instance reads it.
     moved: list[StoreMove] | None = None
+    #: Changes with every step between the tiers; b"" before there is a cold tier.
+    mark: bytes = b""
     parks: list[StoreMove] | None = None
     _moves: int = 0
     _seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
@@ -130,6 +133,8 @@ class Shard:
         seen = self._seen.get(("park", instance))
         if seen is not None and seen.token == batch.token and self.now_ms() < seen.until_ms:
             return seen.reply
+        if batch.mark and batch.mark != self.mark:
+            raise TierMoved("a message changed its tier meanwhile")
         before = self._before(batch)
         kept: list[int] = []
         rejected: list[int] = []
@@ -221,7 +226,7 @@ class Shard:
                 self.messages[message_id] = envelope
                 self.why[message_id] = reason
                 self._route_add("dead", route_in(envelope), 1)
-                if (key := _field(envelope)) is not None:
+                if (key := field_of(envelope)) is not None:
                     self.keys.add(key, [message_id])
                 self._note(PastState.DEAD, message_id, reason)
                 self._log("dead", Written.DEAD, message_id, reason=reason)
@@ -400,7 +405,7 @@ class Shard:
         """parked, held or dead -> gone. Return what the message was: a held one counts as parked."""
         word = self.word(message_id)
         if word == "parked" or (word == "dead" and dead_too):
-            key = _field(self.messages[message_id])
+            key = field_of(self.messages[message_id])
             self._count_out(word, message_id, route_in(self.messages[message_id]))
             self._note(PastState.REPLACED if replaced else PastState.CANCELLED, message_id, reason)
             self._move("cancel", message_id, Guard.ASKED)
@@ -486,7 +491,7 @@ class Shard:
         """Write a move for the journal."""
         log = self.parks if parks else self.moved
         if log is not None:
-            self._moves += 1
+            self._moves = max(self._moves + 1, self.now_ms() << 20)  # later than those of a store before this
             log.append(StoreMove([message_id], self._moves, self.now_ms(), name, state, due_ms, "", reason))
 
     # -- pieces -----------------------------------------------------------------------------------------------------

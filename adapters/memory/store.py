@@ -14,10 +14,11 @@ from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 
+from adapters.memory.memory_tiers import TieredShard
 from adapters.memory.shard import Shard
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
-from bridge.core.journal import JournalEntry, LoggedMoves
+from bridge.core.journal import FarPage, JournalEntry, LoggedMoves, TierMoved
 from bridge.core.message import Claim, Origin
 from bridge.core.orders import RouteOrder, RouteOrders
 from bridge.core.ports import (
@@ -83,7 +84,7 @@ class Memory:
     ) -> None:
         self.clock = ManualClock() if clock is None else clock
         self.limits = limits
-        self.shards = [Shard(self.now_ms, partial(self._wake, shard), limits=limits) for shard in range(shards)]
+        self.shards = [TieredShard(self.now_ms, partial(self._wake, shard), limits=limits) for shard in range(shards)]
         #: By start of the slot, route and place of the class of lateness.
         self.tallies: Counter[tuple[int, str, int]] = Counter()
         self.audit: list[AuditEntry] = []
@@ -161,9 +162,15 @@ class MemoryStore:
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
         try:
             async with self._call(adds=True):
-                return {shard: self.memory.shards[shard].park(self.instance, batch) for shard, batch in batches.items()}
+                return {shard: self._park(shard, batch) for shard, batch in batches.items()}
         except StoreUnavailable as error:
             return dict.fromkeys(batches, error)
+
+    def _park(self, shard: int, batch: Batch) -> Parked | StoreUnavailable:
+        try:
+            return self.memory.shards[shard].park(self.instance, batch)
+        except TierMoved as error:
+            return error
 
     async def reject(
         self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
@@ -340,8 +347,43 @@ class MemoryStore:
 
     async def parked_by_route(self, routes: Sequence[str]) -> dict[str, int]:
         async with self._call():
-            shards = self.memory.shards
-            return {route: sum(shard.routes["parked", route.encode()] for shard in shards) for route in routes}
+            shards, states = self.memory.shards, ("parked", "cold")
+            return {
+                route: sum(shard.routes[state, route.encode()] for shard in shards for state in states)
+                for route in routes
+            }
+
+    # -- the cold tier ------------------------------------------------------------------------------------------------
+
+    async def marks(self, shards: Iterable[int]) -> dict[int, bytes]:
+        async with self._call():
+            return {shard: self.memory.shards[shard].mark for shard in shards}
+
+    async def begin(self, shard: int, counts: Mapping[str, int]) -> None:
+        async with self._call():
+            if not self.memory.shards[shard].mark:
+                self.memory.shards[shard].mark = secrets.token_bytes(8)
+                cold = {("cold", route.encode()): number for route, number in counts.items()}
+                self.memory.shards[shard].routes.update(cold)
+
+    async def far(self, shard: int, from_ms: int, skip: int, limit: int) -> FarPage:
+        async with self._call():
+            found = self.memory.shards[shard].far(from_ms)[skip : skip + limit]
+            return FarPage([(message_id, due_ms) for message_id, due_ms, fits in found if fits], len(found))
+
+    async def unload(self, shard: int, messages: Sequence[tuple[bytes, int]]) -> int:
+        async with self._call():
+            return self.memory.shards[shard].unload(messages)
+
+    async def load(
+        self, shard: int, mark: bytes, messages: Sequence[tuple[bytes, int, bytes]], known: Sequence[bytes]
+    ) -> bool:
+        async with self._call():
+            return self.memory.shards[shard].load(mark, messages, known)
+
+    async def cold(self) -> int:
+        async with self._call():
+            return sum(n for shard in self.memory.shards for (state, _), n in shard.routes.items() if state == "cold")
 
     # -- the log for the journal --------------------------------------------------------------------------------------
 

@@ -231,6 +231,7 @@ class RedisDesk(RedisPast):
         looks, orders = list(map(_look, counted, seen)), await self._store.orders()
         parked, claimed, dead = (sum(reply[place] for reply in counted) for place in range(1, 4))
         routes = by_route(looks, orders)
+        cold = sum(route.cold for route in routes.values())
         next_due_ms = min((reply[5] for reply in counted if reply[5] >= 0), default=None)
         refused = sum(reply[6] for reply in counted)
         with store_errors():
@@ -244,7 +245,7 @@ class RedisDesk(RedisPast):
         warnings = [text for text in found if text]
         return Stats(
             now_ms,
-            parked,
+            parked + cold,
             claimed,
             dead,
             overdue_in(looks, orders),
@@ -263,6 +264,7 @@ class RedisDesk(RedisPast):
             costly_loss_ms(made),
             lost_instances(losses, self._broker, now_ms) if instances else {},
             ordered(orders),
+            cold,
         )
 
     async def orders(self) -> RouteOrders:

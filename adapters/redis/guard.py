@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -302,7 +303,7 @@ def route_counts(reply: Sequence[Any]) -> dict[tuple[str, str], int]:
 
     A message deleted by hand stays counted. So no route counts more than the shard has.
     """
-    most = {"parked": reply[1] + reply[2], "held": reply[1], "dead": reply[3]}
+    most = {"parked": reply[1] + reply[2], "held": reply[1], "dead": reply[3], "cold": sys.maxsize}
     counts = {}
     for name, number in counts_in(reply).items():
         if name[:1] == b"\0":

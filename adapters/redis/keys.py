@@ -16,13 +16,14 @@ key                    type    holds
 {postdate:K}:offsets   hash    log -> the next new offset; log, NUL, owed -> earlier offsets still to be rejected; log,
                                NUL, first -> the lowest offset that was parked since the store was new or emptied
 {postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered;
-                               NUL, parked | held | dead, NUL, route -> the number of such messages now; and with
+                               NUL, parked | held | dead | cold, NUL, route -> the number of such messages now; and with
                                the byte 1 in front: each instance's last call to park (lua/include/calls.lua),
                                and the number of messages that the recent list ever had
 {postdate:K}:lines     zset    route, NUL, digest of a key -> the latest due ms of a retry route with hold
 {postdate:K}:history   stream  what became of messages: entries of bridge/parking/history.py, in pieces
 {postdate:K}:moved     stream  moves for the journal: name, ids, new due ms or reason; only while there is a journal
 {postdate:K}:parks     stream  ids that were parked or rejected; only while a journal is written behind
+{postdate:K}:cold      string  random bytes that change whenever a message goes to the journal alone, or comes back
 {postdate:K}:reject:I  string  the last reject token of instance I, for an hour
 {postdate}:instances   zset    instance -> Unix ms until which it counts as running
 {postdate}:health      hash    instance -> 1 or 0 (can it deliver), then its report as JSON
@@ -96,6 +97,7 @@ class ShardKeys(Keys):
         self.lines = f"{tag}:lines"
         self.moved = f"{tag}:moved"
         self.parks = f"{tag}:parks"
+        self.cold = f"{tag}:cold"
         self.reject = f"{tag}:reject:{instance}"
         self.wake = f"{tag}:wake"
 

@@ -20,6 +20,7 @@ from adapters.redis.keys import StoreKeys
 from adapters.redis.moves import RedisMoves
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, Wait
+from adapters.redis.tiers import RedisTiers, parked_in
 from bridge.core.clock import StoreClock
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Origin
@@ -82,6 +83,7 @@ class RedisStore:
         self._keys = StoreKeys(prefix, shards, instance)
         self._guard = StoreGuard(client, self._runner, self._keys, clock)
         self.moves = RedisMoves(client, self._keys)
+        self.tiers = RedisTiers(client, self._keys)
         self._token_head = secrets.token_bytes(4)
         self._token_count = count(1)
         #: By shard, the first and the last token of the claims whose reply never came, since the last one that came.
@@ -151,7 +153,8 @@ class RedisStore:
             routes = Counter(map(route_in, (message[2] for message in batch.messages)))
             ranges = _ranges(batch) if batch.origins or batch.owed else ()
             args += (len(batch.messages), len(batch.keyed), len(ranges) // 3, len(routes))
-            args += (min((message[1] for message in batch.messages), default=0), int(batch.once))
+            once = b"%d" % batch.once + batch.mark
+            args += (min((message[1] for message in batch.messages), default=0), once)
             for message in batch.messages:
                 args += message
             for keyed in batch.keyed:
@@ -164,7 +167,7 @@ class RedisStore:
             calls.append(keys.call("park", args))
         replies = await self._runner.many(calls, self._wait)
         return {
-            shard: reply if isinstance(reply, StoreUnavailable) else Parked(*map(tuple, reply))
+            shard: reply if isinstance(reply, StoreUnavailable) else parked_in(reply)
             for shard, reply in zip(batches, replies, strict=True)
         }
 
@@ -396,11 +399,14 @@ class RedisStore:
 
     async def parked_by_route(self, routes: Sequence[str]) -> dict[str, int]:
         """Add up the counts of all shards."""
-        fields = [b"\0parked\0" + route.encode() for route in routes]
+        fields = [b"\0%b\0%b" % (state, route.encode()) for route in routes for state in (b"parked", b"cold")]
         client: Any = self._client
         with store_errors():
             found = await asyncio.gather(*(client.hmget(keys.counts, fields) for keys in self._keys.shards))
-        return {route: sum(int(counts[n] or 0) for counts in found) for n, route in enumerate(routes)}
+        return {
+            route: sum(int(number or 0) for counts in found for number in counts[2 * n : 2 * n + 2])
+            for n, route in enumerate(routes)
+        }
 
     # -- between instances ------------------------------------------------------------------------------------------
 

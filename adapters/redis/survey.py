@@ -53,7 +53,7 @@ async def inspect(settings: Redis) -> tuple[list[str], int]:
 
 
 async def remains(settings: Redis) -> Remains:
-    """Count what a store holds.
+    """Count what a store holds, in both tiers.
 
     Raises ``StoreUnavailable``, and ``StoreUnfit`` for a store whose shards are not those of the settings.
     """
@@ -77,6 +77,10 @@ async def count(client: Any, settings: Redis) -> Remains:
         if isinstance(reply, StoreUnavailable):
             raise reply
     parked: Counter[str] = Counter()
+    cold = 0
     for reply in replies:
-        parked.update({route: number for (state, route), number in route_counts(reply).items() if state == "parked"})
-    return Remains(sum(reply[1] + reply[2] for reply in replies), sum(reply[3] for reply in replies), parked)
+        for (state, route), number in route_counts(reply).items():
+            parked[route] += number if state in ("parked", "cold") else 0
+            cold += number if state == "cold" else 0
+    waiting = cold + sum(reply[1] + reply[2] for reply in replies)
+    return Remains(waiting, sum(reply[3] for reply in replies), +parked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 from sqlalchemy import (
@@ -22,11 +22,12 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement, Executable
 
 from adapters.sql.engine import address_of, engine_of, transaction
-from adapters.sql.tables import FLOW, MESSAGE, META, VERSION, statements
+from adapters.sql.tables import COLD_MS, FLOW, IS_COLD, MESSAGE, META, VERSION, statements
 from bridge.core.errors import StoreUnfit
 from bridge.core.journal import FlowRow, JournalEntry, JournalFilter, JournalMessage, Place, StoreMove, Written
 from bridge.core.message import Origin
@@ -255,12 +256,14 @@ class SqlJournal:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    async def page(self, wanted: JournalFilter, after: Place, limit: int) -> list[JournalMessage]:
+    async def page(self, wanted: JournalFilter, after: Place, limit: int, head: int = 0) -> list[JournalMessage]:
         """Return the next rows. PostgreSQL follows the index only where the order names the column that is NULL, too;
         MariaDB only where it does not."""
         due_ms, last = after
         beyond = or_(MESSAGE.c.due_ms > due_ms, and_(MESSAGE.c.due_ms == due_ms, MESSAGE.c.id > last))
-        query = select(*_FACTS, MESSAGE.c.envelope).where(*self._matching(wanted), MESSAGE.c.due_ms >= due_ms, beyond)
+        envelope = func.substr(MESSAGE.c.envelope, 1, head).label("envelope") if head else MESSAGE.c.envelope
+        query = select(*_FACTS, envelope, func.length(MESSAGE.c.envelope).label("size"))
+        query = query.where(*self._matching(wanted), MESSAGE.c.due_ms >= due_ms, beyond)
         one_group = self._engine.dialect.name == "postgresql" and not any(state.ended for state in wanted.states)
         order = (MESSAGE.c.ended_ms,) if one_group else ()
         return await self._read(query.order_by(*order, MESSAGE.c.due_ms, MESSAGE.c.id).limit(limit))
@@ -287,6 +290,52 @@ class SqlJournal:
             found = await connection.execute(select(func.count()).select_from(MESSAGE).where(*self._matching(wanted)))
             return int(found.scalar_one())
 
+    # -- the cold tier ------------------------------------------------------------------------------------------------
+
+    async def shift(self, ids: Sequence[bytes], before: Written, after: Written) -> list[bytes]:
+        """Change states in one transaction."""
+        values = {"state": after, "ended_ms": COLD_MS if after is Written.COLD else None}
+        found: list[bytes] = []
+        async with transaction(self._engine) as connection:
+            for piece in _pieces(ids):
+                known = MESSAGE.c.id.in_(piece)
+                whole = MESSAGE.c.state == before, func.length(MESSAGE.c.envelope) > 0
+                await connection.execute(update(MESSAGE).where(known, *whole).values(values))
+                query = select(MESSAGE.c.id).where(known, MESSAGE.c.state == after)
+                found += (await connection.execute(query)).scalars()
+        return found
+
+    async def named(self, pairs: Sequence[tuple[str, bytes]], limit: int) -> list[JournalMessage]:
+        """Look each pair up in the index of keys of cold rows."""
+        found: list[Any] = []
+        async with transaction(self._engine) as connection:
+            for route, key in pairs:
+                wanted = MESSAGE.c.broker == self._broker, IS_COLD, MESSAGE.c.key == key, MESSAGE.c.route == route
+                query = select(*_FACTS, MESSAGE.c.envelope).where(*wanted).limit(limit)
+                found += (await connection.execute(query)).mappings()
+        return list(map(_message, found))
+
+    async def cold_counts(self) -> dict[int, dict[str, int]]:
+        """Count all cold rows."""
+        columns = MESSAGE.c.shard, MESSAGE.c.route
+        query = select(*columns, func.count()).where(MESSAGE.c.broker == self._broker, IS_COLD).group_by(*columns)
+        found: dict[int, dict[str, int]] = {}
+        async with transaction(self._engine) as connection:
+            for shard, route, number in await connection.execute(query):
+                found.setdefault(shard, {})[route] = number
+        return found
+
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Count in one statement."""
+        counts = [
+            select(func.count())
+            .where(MESSAGE.c.broker == self._broker, IS_COLD, MESSAGE.c.due_ms >= first, MESSAGE.c.due_ms < end)
+            .scalar_subquery()
+            for first, end in pairwise(bounds_ms)
+        ]
+        async with transaction(self._engine) as connection:
+            return list((await connection.execute(select(*counts))).one()) if counts else []
+
     async def flow(self, message_id: bytes) -> list[FlowRow]:
         """Return the moves of a message."""
         columns = (FLOW.c.at_ms, FLOW.c.move, FLOW.c.by, FLOW.c.reason, FLOW.c.due_ms)
@@ -297,11 +346,16 @@ class SqlJournal:
     async def _read(self, query: Executable) -> list[JournalMessage]:
         async with transaction(self._engine) as connection:
             rows = (await connection.execute(query)).mappings().all()
-        return [JournalMessage(**{**row, "state": Written(row["state"])}) for row in rows]
+        return list(map(_message, rows))
 
     def _matching(self, wanted: JournalFilter) -> Iterator[ColumnElement[bool]]:
-        yield MESSAGE.c.broker == self._broker
-        if not any(state.ended for state in wanted.states):
+        # With ids, SQLite would rather use an index on the broker.
+        yield (MESSAGE.c.broker if wanted.ids is None else MESSAGE.c.broker.concat("")) == self._broker
+        if wanted.ids is not None:
+            yield MESSAGE.c.id.in_(wanted.ids)
+        elif wanted.states == (Written.COLD,):
+            yield IS_COLD
+        elif not any(state.ended for state in wanted.states):
             yield MESSAGE.c.ended_ms.is_(None)
         yield MESSAGE.c.state.in_(wanted.states)
         yield func.length(MESSAGE.c.envelope) > 0
@@ -309,8 +363,6 @@ class SqlJournal:
             yield MESSAGE.c.route == wanted.route
         if wanted.key is not None:
             yield MESSAGE.c.key == wanted.key
-        if wanted.ids is not None:
-            yield MESSAGE.c.id.in_(wanted.ids)
         if wanted.due_from_ms is not None:
             yield MESSAGE.c.due_ms >= wanted.due_from_ms
         if wanted.due_before_ms is not None:
@@ -323,6 +375,11 @@ def origin_digest(broker: str, origin: Origin) -> bytes:
     """Return an origin in 16 bytes. Pure."""
     log, offset = origin
     return blake2b(broker.encode() + b"\0" + log + b"\0%d" % offset, digest_size=16).digest()
+
+
+def _message(row: RowMapping) -> JournalMessage:
+    ended_ms = None if row["ended_ms"] == COLD_MS else row["ended_ms"]
+    return JournalMessage(**{**row, "state": Written(row["state"]), "ended_ms": ended_ms})
 
 
 def _pieces(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, SmallInteger, String, Table
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    literal_column,
+)
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
@@ -27,6 +38,8 @@ META = Table(
     Column("name", String(64), primary_key=True),
     Column("value", String(255), nullable=False),
 )
+#: The end of a cold row: it stands apart in the index of what waits, and is never pruned.
+COLD_MS = 2**62
 #: ``changed`` is the place of the last move in the log of the shard, 0 without one.
 MESSAGE = Table(
     "postdate_message",
@@ -55,6 +68,8 @@ FLOW = Table(
     Column("reason", String(255), nullable=False),
     Column("due_ms", BigInteger),
 )
+#: A literal, because a database compares it with the condition of an index.
+IS_COLD = MESSAGE.c.ended_ms == literal_column(str(COLD_MS))
 
 STEPS: tuple[tuple[ExecutableDDLElement, ...], ...] = (
     (
@@ -63,6 +78,18 @@ STEPS: tuple[tuple[ExecutableDDLElement, ...], ...] = (
         CreateTable(FLOW, if_not_exists=True),
         CreateIndex(Index("postdate_message_waits", MESSAGE.c.broker, MESSAGE.c.ended_ms, MESSAGE.c.due_ms)),
         CreateIndex(Index("postdate_message_origin", MESSAGE.c.origin)),
+    ),
+    (
+        CreateIndex(
+            Index(
+                "postdate_message_cold_key",
+                MESSAGE.c.broker,
+                MESSAGE.c.ended_ms,
+                MESSAGE.c.key,
+                sqlite_where=IS_COLD,
+                postgresql_where=IS_COLD,
+            )
+        ),
     ),
 )
 VERSION = len(STEPS)

@@ -21,7 +21,7 @@ from adapters.redis.survey import count as count_remains
 from adapters.redis.survey import inspect, remains
 from bridge.core.clock import StoreClock
 from bridge.core.errors import SettingsError
-from bridge.core.journal import Tables
+from bridge.core.journal import Journal, Tables
 from bridge.core.message import Failure
 from bridge.desk.leftovers import Intake, Place
 from bridge.desk.payload import Draft, Opened, Packed
@@ -30,6 +30,7 @@ from bridge.desk.severity import CheckResult
 from bridge.desk.topology import Finding, Part
 from bridge.parking.history import HistoryLimits
 from bridge.pipeline.ends import Drains, Ends, LogReplay, RelayEnds
+from bridge.pipeline.tiers import Loader
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import BrokerKind
 from bridge.telemetry.health import Health
@@ -47,6 +48,7 @@ __all__ = [
     "examine",
     "inspect",
     "lab_of",
+    "loader_of",
     "migration_of",
     "named_brokers",
     "open_journal",
@@ -293,6 +295,11 @@ def desk_of(store: RedisStore, plan: ProcessPlan) -> RedisDesk:
     redis, history = plan.settings.redis, plan.settings.history
     limits = HistoryLimits(history.keep, history.max)
     return RedisDesk(store.client, redis.key_prefix, redis.shards, store, plan.broker, limits)
+
+
+def loader_of(store: RedisStore, journal: Journal) -> Loader:
+    """Return what loads cold messages into a store."""
+    return Loader(journal, store.moves, store.tiers, store.shards)
 
 
 def open_trial_store(settings: Settings, clock: StoreClock) -> TrialStore:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bridge.app.brokers import Broker, RedisStore, broker_of, desk_of
+from bridge.app.brokers import Broker, RedisStore, broker_of, desk_of, loader_of
 from bridge.app.tracing import open_tracer, places_of
 from bridge.core.clock import StoreClock
+from bridge.core.errors import StoreUnfit
 from bridge.core.journal import Journal
 from bridge.core.orders import RouteOrders
 from bridge.core.ports import ParkingStore
@@ -24,6 +25,7 @@ from bridge.pipeline.journal_watch import JournalWatch
 from bridge.pipeline.journaled import Journaling, journaling
 from bridge.pipeline.relay import Relay, RelayLimits
 from bridge.pipeline.restore import Restorer
+from bridge.pipeline.tiers import TieredStore, Tiering
 from bridge.pipeline.traced import traced
 from bridge.process.drains import LevelsDrain, NoIntake, StoreDrain
 from bridge.process.members import Members, Sharing
@@ -46,6 +48,20 @@ def new_token() -> str:
     return new_instance()
 
 
+async def begin_logs(settings: Settings, store: RedisStore, journal: Journal | None) -> None:
+    """Let the store log its moves for a journal, in all shards before anything leaves them, and have a cold tier.
+
+    Raises ``StoreUnavailable``, and ``StoreUnfit`` where messages wait in a journal that the settings do not name."""
+    if journal is None:
+        if cold := await store.tiers.cold():
+            raise StoreUnfit(f"messages that wait in the journal alone: {cold}. Set journal.url to its database")
+        return
+    await store.moves.read(range(store.shards), 1)
+    if settings.journal.write == "behind":
+        await store.moves.read(range(store.shards), 1, parks=True)
+    await loader_of(store, journal).begin(settings.journal.cold_after > 0)
+
+
 def build(
     process: ProcessPlan,
     store: RedisStore,
@@ -65,7 +81,7 @@ def build(
     tracer = open_tracer(process, broker, instance)
     source, sink = traced(ends.source or NoIntake(), fan_out, tracer)
     rules = pipeline_rules(process, settings, ends.window, ends.taken_max)
-    journaled = _journaling(settings, store, journal, health)
+    journaled = _journaling(process, store, journal, instance, health)
     stages = assemble(store, source, sink, rules, Ids(token), orders, health, metrics, _parking(journaled))
     sharing = Sharing(store, instance, _announced(process), stages.leases.elsewhere)
 
@@ -154,14 +170,21 @@ def _journal_watch(
         return None
     desk = desk_of(store, process)
     auto = process.settings.journal.restore == "auto"
-    return JournalWatch(Restorer(store, desk, journal, store.moves), desk, instance, auto, health)
+    tiered = TieredStore(store, loader_of(store, journal))
+    return JournalWatch(Restorer(tiered, desk, journal, store.moves), desk, instance, auto, health)
 
 
-def _journaling(settings: Settings, store: RedisStore, journal: Journal | None, health: Health) -> Journaling | None:
+def _journaling(
+    process: ProcessPlan, store: RedisStore, journal: Journal | None, instance: str, health: Health
+) -> Journaling | None:
     if journal is None:
         return None
-    section = settings.journal
-    return journaling(store, journal, store.moves, section.write == "before", section.keep, health, is_canary)
+    section, tiers = process.settings.journal, store.tiers
+    loader = loader_of(store, journal)
+    desk, after_ms = desk_of(store, process), section.cold_after
+    tiering = Tiering(loader, journal, tiers, desk, instance, after_ms, health)
+    tiered, before = TieredStore(store, loader), section.write == "before"
+    return journaling(tiered, journal, store.moves, before, section.keep, health, is_canary, tiering)
 
 
 def build_without_store(process: ProcessPlan, health: Health, emptying: StoreDrain | None = None) -> RelayService:

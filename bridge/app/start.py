@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import structlog
 
-from bridge.app.brokers import RedisStore, broker_of, open_journal, open_store
-from bridge.app.build import build, build_without_store, instance_name, new_token
+from bridge.app.brokers import broker_of, open_journal, open_store
+from bridge.app.build import begin_logs, build, build_without_store, instance_name, new_token
 from bridge.app.canaries import with_canaries
 from bridge.app.survey import emptying, left_at_start, strays_of
 from bridge.app.topology import Declared, declare_topology
@@ -78,7 +78,7 @@ async def run_process(
         await _open(settings, store, report)
         if journal is not None:
             await when_there(partial(_open_journal, settings, journal), report)
-            await when_there(partial(_begin_logs, settings, store), report)
+        await when_there(partial(begin_logs, settings, store, journal), report)
         if whole is not None:
             (process,) = await when_there(lambda: with_canaries(whole, [process]), report)
         orders = await when_there(store.orders, report)  # a paused route must not deliver until the first beat
@@ -236,13 +236,6 @@ async def _open(settings: Settings, store: Any, report: Report) -> None:
     words = await when_there(lambda: store.open(redis.durability, redis.replicas, redis.timeout), report)
     for text in words:
         log.warning("store", what=text)
-
-
-async def _begin_logs(settings: Settings, store: RedisStore) -> None:
-    """Let the store log its moves, in all shards before anything leaves them."""
-    await store.moves.read(range(store.shards), 1)
-    if settings.journal.write == "behind":
-        await store.moves.read(range(store.shards), 1, parks=True)
 
 
 async def _open_journal(settings: Settings, journal: Tables) -> None:

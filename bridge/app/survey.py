@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import structlog
 
-from bridge.app.brokers import brokers_of, named_brokers, open_store, remains
-from bridge.app.build import build
+from bridge.app.brokers import brokers_of, named_brokers, open_journal, open_store, remains
+from bridge.app.build import begin_logs, build
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, StoreUnfit
 from bridge.desk.leftovers import (
@@ -143,10 +143,15 @@ def emptying(process: ProcessPlan, instance: str, token: str) -> StoreDrain | No
 async def _service(process: ProcessPlan, instance: str, token: str) -> AsyncIterator[Service]:
     """Raises ``StoreUnavailable``, ``StoreUnfit``."""
     clock, redis = StoreClock(), process.settings.redis
-    store = open_store(process.settings, clock, instance)
+    store, journal = open_store(process.settings, clock, instance), open_journal(process)
     try:
         for text in await store.open(redis.durability, redis.replicas, redis.timeout):
             log.warning("store", what=text)
-        yield build(process, store, await store.orders(), clock, instance, token, Health())
+        if journal is not None:
+            await journal.open()
+        await begin_logs(process.settings, store, journal)
+        yield build(process, store, await store.orders(), clock, instance, token, Health(), journal)
     finally:
         await store.close()
+        if journal is not None:
+            await journal.close()

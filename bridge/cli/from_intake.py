@@ -74,6 +74,8 @@ async def _replay(
     log: LogReplay | None = None
     try:
         store, desk = await stores.store(broker), await stores.desk()
+        if settings.journal.cold_after or (await desk.stats()).cold:
+            raise Refused("the intake does not tell what the cold tier of the journal has. Run: postdate restore")
         since_ms = await _since_ms(settings, store, await desk.now_ms(), since)
         rules = route_rules(settings, route)
         log = broker_of(broker).ends.open_replay(settings, route, partial(stores.secret, broker))

@@ -45,6 +45,7 @@ def as_text(found: StatsFacts, used: bool) -> list[tuple[str, str]]:
     lines = [
         *(("warning", f"{word}.") for word in found.warnings),
         ("parked", str(found.parked)),
+        *([("cold", f"{found.cold}, in the journal alone; they count as parked")] if found.cold else []),
         *([("held", f"{found.held}, due on routes that are paused or at max_rate")] if found.held else []),
         ("next due", _next(found)),
         ("overdue", f"{found.overdue}{oldest}"),
@@ -96,7 +97,7 @@ def _route(route: RouteCounts) -> str:
     elif route.state != "running":
         reason = f" ({route.reason})" if route.reason else ""
         parts.append(f"{route.state} since {route.since} by {route.by}{reason}")
-    counts = {"held": route.held, "refused": route.refused, "dead": route.dead}
+    counts = {"cold": route.cold, "held": route.held, "refused": route.refused, "dead": route.dead}
     parts += [f"parked {route.parked}", *(f"{name} {count}" for name, count in counts.items() if count)]
     if route.overdue:
         parts.append(f"overdue {route.overdue}, the oldest by {write_duration(route.oldest_overdue_ms or 0)}")

@@ -7,7 +7,7 @@ can be parked again when the store has lost it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Protocol
@@ -30,11 +30,13 @@ class Written(IntEnum):
     REPLACED = 4
     #: It was overdue at a restore, and the operator did not want it.
     SKIPPED = 5
+    #: It waits, and only the journal has it: its row says where it is found. The store may have it, too.
+    COLD = 6
 
     @property
     def ended(self) -> bool:
         """Whether the message has left the store for good."""
-        return self > Written.DEAD
+        return self not in (Written.WAITING, Written.DEAD, Written.COLD)
 
 
 #: What `restore --cancelled` brings back.
@@ -77,7 +79,8 @@ class LoggedMoves(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JournalMessage:
-    """A row of the journal. ``envelope`` is empty where only the end of the message is known."""
+    """A row of the journal. ``envelope`` is empty where only the end of the message is known. ``size`` is that of the
+    whole envelope, where the row has it, or its start."""
 
     id: bytes
     route: str
@@ -88,6 +91,7 @@ class JournalMessage:
     reason: str
     ended_ms: int | None
     envelope: bytes = b""
+    size: int = 0
 
 
 class FlowRow(NamedTuple):
@@ -139,8 +143,20 @@ class Journal(Protocol):
     async def record(self, moves: Sequence[StoreMove]) -> None:
         """Write moves in one transaction. A row keeps what a later move made of it."""
 
-    async def page(self, wanted: JournalFilter, after: Place, limit: int) -> list[JournalMessage]:
-        """Return the next rows with their envelopes, by due moment and id."""
+    async def shift(self, ids: Sequence[bytes], before: Written, after: Written) -> list[bytes]:
+        """Change whole rows that are ``before``. Return those of the ids whose rows are ``after`` then."""
+
+    async def page(self, wanted: JournalFilter, after: Place, limit: int, head: int = 0) -> list[JournalMessage]:
+        """Return the next rows by due moment and id, with their envelopes; with ``head``, only so much of each."""
+
+    async def named(self, pairs: Sequence[tuple[str, bytes]], limit: int) -> list[JournalMessage]:
+        """Return the cold messages of each route and key, with their envelopes; ``limit`` of each pair at most."""
+
+    async def cold_counts(self) -> dict[int, dict[str, int]]:
+        """Return the number of cold messages by shard and route."""
+
+    async def density(self, bounds_ms: Sequence[int]) -> list[int]:
+        """Return how many cold messages are due between each two of the moments (the second exclusive)."""
 
     async def newest(self, limit: int) -> list[JournalMessage]:
         """Return those of the last arrivals that wait, the youngest first, without their envelopes."""
@@ -172,6 +188,50 @@ class Tables(Journal, Protocol):
 
     async def create(self) -> list[str]:
         """Create or upgrade the tables for this store. Return the SQL that was run. Raises as ``open``."""
+
+
+class TierMoved(StoreUnavailable):
+    """A message came from the journal or went there since the caller read the mark of its shard."""
+
+
+class FarPage(NamedTuple):
+    """Messages that may go to the journal, as (id, due ms), and how many messages were seen."""
+
+    messages: list[tuple[bytes, int]]
+    seen: int
+
+
+class Tiers(Protocol):
+    """What a store does for its cold tier: messages that the journal alone has. Raises ``StoreUnavailable``.
+
+    Each shard has a mark, which changes with every step between the tiers. So a caller that looked into the journal
+    learns that what it saw is no longer true.
+    """
+
+    async def marks(self, shards: Iterable[int]) -> dict[int, bytes]:
+        """Return the marks; b"" for a shard without a cold tier."""
+
+    async def begin(self, shard: int, counts: Mapping[str, int]) -> None:
+        """Give a shard without a mark its first one, and its number of cold messages by route."""
+
+    async def far(self, shard: int, from_ms: int, skip: int, limit: int) -> FarPage:
+        """Look at messages that are due from a moment on, without the first ``skip`` of them. Return those that were
+        neither tried nor loaded."""
+
+    async def unload(self, shard: int, messages: Sequence[tuple[bytes, int]]) -> int:
+        """Remove messages whose rows are cold, unless they are due at another moment, or were tried or loaded. Return
+        how many left the store."""
+
+    async def load(
+        self, shard: int, mark: bytes, messages: Sequence[tuple[bytes, int, bytes]], known: Sequence[bytes]
+    ) -> bool:
+        """Park (id, due ms, envelope) that the store lacks, if the shard has this mark. Return whether it has.
+
+        Neither these nor the ``known`` ones, which the store had, are unloaded again.
+        """
+
+    async def cold(self) -> int:
+        """Return the number of cold messages by the store's counts."""
 
 
 class MoveLog(Protocol):

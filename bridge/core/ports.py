@@ -38,7 +38,8 @@ class Batch:
     bytes a message, digest and id; the store keeps at least ``recent_max`` of them. ``origins`` has one for each
     message, or is empty: the store does not park again what it has handled. ``owed`` are origins of this shard that the
     caller rejects afterwards: that call still finds them new, whatever was parked here. ``once``: a message whose id
-    the store has, in any state, counts as handled before.
+    the store has, in any state, counts as handled before. ``mark``: nothing is parked if the shard has another one
+    (``bridge.core.journal.Tiers``), and the reply is ``TierMoved``.
     """
 
     token: bytes
@@ -50,6 +51,7 @@ class Batch:
     origins: list[Origin] = field(default_factory=list)
     owed: list[Origin] = field(default_factory=list)
     once: bool = False
+    mark: bytes = b""
 
 
 class Parked(NamedTuple):

@@ -37,6 +37,8 @@ class Guard(Enum):
     LEASED = "the caller's token holds the lease"
     LAPSED = "the lease has expired, or the reply to its claim was lost"
     ASKED = "nothing else"
+    FENCED = "no message changed its tier in the shard since the caller looked into the journal"
+    UNTOUCHED = "it was neither tried nor loaded, and is due at the moment that the caller saw"
     DRAINED = "no other instance drains its shard, and the caller names its route"
 
 
@@ -59,6 +61,8 @@ MOVES = (
         Guard.UNSEEN,
         "its delay is unreadable, it is too large or not allowed, or its key is taken",
     ),
+    Move("load", State.NEW, State.PARKED, Guard.FENCED, "it is cold, and due soon or wanted"),
+    Move("unload", State.PARKED, State.GONE, Guard.UNTOUCHED, "the journal has it, and it is due much later"),
     Move("claim", State.PARKED, State.CLAIMED, Guard.DUE, "it is due"),
     Move("renew", State.CLAIMED, State.CLAIMED, Guard.LEASED, "the broker has not answered yet"),
     Move("settle", State.CLAIMED, State.GONE, Guard.LEASED, "the broker confirmed it"),

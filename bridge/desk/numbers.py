@@ -32,7 +32,7 @@ class RouteStats:
     of a shard are among these. Beyond that ``overdue`` is an estimate by the shares that the look saw.
     ``oldest_overdue_ms`` (an age) of a route that the look did not see is an upper bound then. ``next_due_ms`` is None
     if the look did not see the route. ``refused`` messages wait for another try, or are in one. They are overdue since
-    their due moment.
+    their due moment. ``parked`` counts the ``cold`` ones, too, which only the journal has.
     """
 
     parked: int = 0
@@ -42,6 +42,7 @@ class RouteStats:
     oldest_overdue_ms: int = 0
     next_due_ms: int | None = None
     refused: int = 0
+    cold: int = 0
 
 
 class ShardLook(NamedTuple):
@@ -79,7 +80,7 @@ def _routes_in(look: ShardLook) -> set[str]:
 
 
 def _of_route(route: str, look: ShardLook, order: RouteOrder | None) -> RouteStats:
-    parked, held, dead = (look.counts.get((state, route), 0) for state in ("parked", "held", "dead"))
+    parked, held, dead, cold = (look.counts.get((state, route), 0) for state in ("parked", "held", "dead", "cold"))
     first_ms, seen = look.heads.get(route, (None, 0))
     refused, refused_ms = look.refused.get(route, (0, look.now_ms))
     oldest_ms = min(refused_ms, look.now_ms if first_ms is None else first_ms)
@@ -87,9 +88,9 @@ def _of_route(route: str, look: ShardLook, order: RouteOrder | None) -> RouteSta
         oldest_ms = min(oldest_ms, look.end_ms)
     overdue = look.overdue_of(seen)
     if order is not None and order.state is RouteState.PAUSED:  # no claim has found these yet, or they were refused
-        return RouteStats(parked, held + overdue, dead, 0, 0, first_ms, refused)
+        return RouteStats(parked + cold, held + overdue, dead, 0, 0, first_ms, refused, cold)
     age_ms = max(0, look.now_ms - max(oldest_ms, order.let_go_ms if order is not None else 0))
-    return RouteStats(parked, held, dead, overdue + refused, age_ms, first_ms, refused)
+    return RouteStats(parked + cold, held, dead, overdue + refused, age_ms, first_ms, refused, cold)
 
 
 def overdue_in(looks: Sequence[ShardLook], orders: RouteOrders = MappingProxyType({})) -> int:
@@ -117,6 +118,7 @@ def _sums(parts: Iterable[Mapping[str, RouteStats]]) -> dict[str, RouteStats]:
                 max(known.oldest_overdue_ms, more.oldest_overdue_ms),
                 min((ms for ms in (known.next_due_ms, more.next_due_ms) if ms is not None), default=None),
                 known.refused + more.refused,
+                known.cold + more.cold,
             )
     return found
 
@@ -131,6 +133,7 @@ class Stats:
     an estimate, None if there is none. ``warnings`` have no full stops. ``by_route`` has every route with a message.
     ``silent`` has the instances that ran, did not stop, and no longer report: for how long (ms) they have been silent.
     ``instances_lost`` counts those of them that another instance has removed, since the store was first used.
+    ``parked`` counts the ``cold`` messages, too, which only the journal has.
     Where the store ``refuses_writes``, instances cannot report, so none may be listed though some run.
     ``lost_ms``: when the store last came back without messages that it had; 0 if it did not.
     ``lost`` has the instances that were lost, as ``lost_instances`` returns them. ``orders`` are those of the routes.
@@ -156,6 +159,7 @@ class Stats:
     lost_ms: int = 0
     lost: Mapping[str, int] = field(default_factory=dict)
     orders: RouteOrders = field(default_factory=dict)
+    cold: int = 0
 
     @property
     def all_warnings(self) -> list[str]:
@@ -207,7 +211,7 @@ def lost_instances(losses: Mapping[str, int], broker: str, now_ms: int) -> dict[
 
 def together(stats: Sequence[Stats]) -> Stats:
     """Return the sums. The memory is that of the one server that holds all stores. Pure."""
-    messages = [store.waiting + store.dead for store in stats]
+    messages = [store.waiting + store.dead - store.cold for store in stats]
     sizes = [
         (store.bytes_each, count) for store, count in zip(stats, messages, strict=True) if store.bytes_each is not None
     ]
@@ -237,4 +241,5 @@ def together(stats: Sequence[Stats]) -> Stats:
         lost_ms=max(store.lost_ms for store in stats),
         lost={name: at_ms for store in stats for name, at_ms in store.lost.items()},
         orders={route: order for store in stats for route, order in store.orders.items()},
+        cold=sum(store.cold for store in stats),
     )

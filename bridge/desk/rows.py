@@ -124,7 +124,7 @@ def row_of(broker: str, message_id: bytes, state: State, at_ms: int, size: int, 
         tries,
         route,
         key,
-        first,
+        b"" if first == message_id else first,  # the mark of a message that was cold
         payload_size,
         payload,
         reason,

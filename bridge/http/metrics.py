@@ -236,6 +236,10 @@ class MetricsPage(Collector):
             "unwritten": ("unwritten_messages", "Accepted messages that are not in the journal yet."),
             "unwritten_s": ("unwritten_age_seconds", "Age of the oldest of them, summed over processes."),
             "behind_s": ("behind_seconds", "Age of the oldest move that is not in the journal, summed over processes."),
+            "loader_s": (
+                "loader_behind_seconds",
+                "By how much cold messages come back too late, summed over processes.",
+            ),
         }
         for name, (metric, text) in texts.items():
             yield _gauge(f"postdate_journal_{metric}", text, numbers[name])
@@ -275,6 +279,7 @@ class MetricsPage(Collector):
                 lambda counts: counts.held,
             ),
             "dead_messages": ("Dead letters.", lambda counts: counts.dead),
+            "cold_messages": ("Of those that wait, the ones that the journal alone has.", lambda counts: counts.cold),
         }
         empty = RouteStats()
         for name, (text, value) in texts.items():
@@ -318,7 +323,7 @@ class MetricsPage(Collector):
         text = "When Redis was last found emptied, or older and without some messages (Unix seconds); 0 if it was not."
         yield _gauge("postdate_store_loss_timestamp_seconds", text, stats.lost_ms / 1000)
         yield _gauge("postdate_claimed_messages", "Messages that an instance is delivering.", stats.claimed)
-        messages = stats.waiting + stats.dead
+        messages = stats.waiting + stats.dead - stats.cold
         if stats.bytes_each is not None or not messages:
             text = "Memory of all stored messages in Redis, estimated from a sample."
             yield _gauge("postdate_parked_bytes", text, (stats.bytes_each or 0) * messages)

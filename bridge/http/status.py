@@ -73,7 +73,7 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
     else:
         more = await here.kept.get("recent", _FRESH_S, partial(_recent, here, found.now_ms))
     per_s = here.rates.per_second(found.ever, time.monotonic())
-    messages = found.waiting + found.dead
+    messages = found.waiting + found.dead - found.cold
     return {
         "now_ms": found.now_ms,
         **verdict,

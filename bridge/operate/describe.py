@@ -231,6 +231,7 @@ def stats_of(
         dead=found.dead,
         overdue=found.late,
         refused_waiting=found.refused,
+        cold=found.cold,
         oldest_overdue_ms=found.oldest_overdue_ms,
         next_due=None if found.next_due_ms is None else write_moment(found.next_due_ms),
         ever=dict(found.ever),

@@ -270,6 +270,7 @@ class RouteCounts(Document):
     held: int | None = None
     dead: int | None = None
     refused: int | None = None
+    cold: int | None = None
     overdue: int | None = None
     oldest_overdue_ms: int | None = None
     next_due: str | None = None
@@ -324,6 +325,7 @@ class StatsFacts(Document):
     dead: int
     overdue: int
     refused_waiting: int
+    cold: int = 0
     oldest_overdue_ms: int
     next_due: str | None
     ever: dict[str, int]

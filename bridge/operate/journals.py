@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from bridge.app.brokers import desk_of, open_journal, open_store
+from bridge.app.brokers import desk_of, loader_of, open_journal, open_store
 from bridge.app.build import instance_name, new_token
 from bridge.core.clock import StoreClock
 from bridge.core.errors import Refused
 from bridge.core.journal import Tables
 from bridge.pipeline.restore import Restorer
+from bridge.pipeline.tiers import TieredStore
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.process_plan import used_stores
 
@@ -62,5 +63,6 @@ async def restorers(settings: Settings, route: str | None = None) -> AsyncIterat
             store = open_store(plan.settings, StoreClock(), name)
             stack.push_async_callback(store.close)
             await store.open(redis.durability, redis.replicas, redis.timeout)
-            opened.append(Restorer(store, desk_of(store, plan), journal, store.moves))
+            tiered = TieredStore(store, loader_of(store, journal))
+            opened.append(Restorer(tiered, desk_of(store, plan), journal, store.moves))
         yield opened

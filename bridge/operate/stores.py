@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
-from bridge.app.brokers import close, connect, count_remains, desk_of, inspect, open_journal, open_store
+from bridge.app.brokers import close, connect, count_remains, desk_of, inspect, loader_of, open_journal, open_store
 from bridge.app.build import instance_name, new_token
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
@@ -24,6 +24,7 @@ from bridge.operate.send import send as park
 from bridge.parking.identity import Ids
 from bridge.pipeline.journaled import JournaledStore
 from bridge.pipeline.restore import Restorer
+from bridge.pipeline.tiers import TieredStore
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import TITLES, BrokerKind
 from bridge.settings.process_plan import store_of, unused_stores, used_stores
@@ -138,13 +139,14 @@ async def _open_all(client: Any, settings: Settings, route: str | None, journals
 
 async def _open(client: Any, plan: ProcessPlan, journals: list[Journal]) -> Desk:
     """Open a desk, with its journal if there is one, which is added to ``journals``."""
-    desk = desk_of(open_store(plan.settings, StoreClock(), "desk", client), plan)
+    store = open_store(plan.settings, StoreClock(), "desk", client)
+    desk = desk_of(store, plan)
     await desk.open()
     journal = open_journal(plan)
     if journal is None:
         return desk
     journals.append(journal)
-    return JournaledDesk(desk, journal, plan.broker)
+    return JournaledDesk(desk, journal, plan.broker, loader_of(store, journal))
 
 
 async def _stores(client: Any, settings: Settings, route: str | None) -> Sequence[ProcessPlan]:
@@ -206,8 +208,11 @@ class _Parking:
             await self._store.open(self._redis.durability, self._redis.replicas, self._redis.timeout)
             if self._journal is not None:
                 await self._journal.open()
-            self._opened = self._store if self._journal is None else JournaledStore(self._store, self._journal, None)
+            self._opened = self._store if self._journal is None else self._journaled(self._journal)
         return self._opened
+
+    def _journaled(self, journal: Journal) -> ParkingStore:
+        return JournaledStore(TieredStore(self._store, loader_of(self._store, journal)), journal, None)
 
     def secret(self) -> bytes:
         """Return what signs retry states."""

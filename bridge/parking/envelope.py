@@ -81,6 +81,14 @@ def with_first(data: bytes, envelope: Envelope, message_id: bytes) -> bytes:
     return data if envelope.first else data[: at - 1] + bytes((len(message_id),)) + message_id + data[at:]
 
 
+def as_loaded(message_id: bytes, data: bytes) -> bytes:
+    """Return an envelope with its own id as that of the first copy: the mark of a message that was cold. Pure."""
+    try:
+        return with_first(data, unseal(data), message_id)
+    except UnopenedEnvelope:
+        return data
+
+
 def tries_and_reached(tries: int, reached: int) -> int:
     """Return the number that the envelope keeps of both. ``reached``: a bit for each destination that confirmed."""
     return min(tries, TRIES_MAX) | reached << _TRIES_BITS

@@ -23,6 +23,7 @@ from bridge.core.message import Origin
 from bridge.core.ports import Batch, Parked, ParkingStore
 from bridge.parking.envelope import route_in
 from bridge.pipeline.move_tail import MoveTail
+from bridge.pipeline.tiers import Tiering
 from bridge.telemetry.health import Health
 from bridge.telemetry.subject import Subject
 
@@ -44,11 +45,13 @@ class Journaling:
     writer: JournalWriter | None
     tail: MoveTail
     keep_ms: int
+    tiering: Tiering | None = None
 
     def loops(self, shards: Callable[[], Iterable[int]], health: Health) -> list[Coroutine[None, None, None]]:
         """Return the loops. The process drains ``shards``."""
         writing = [self.writer.run()] if self.writer is not None else []
-        return [*writing, self.tail.run(shards, self.store.shards, self.store.clock, self.keep_ms, health)]
+        tiering = self.tiering.loops(shards, self.store.clock) if self.tiering is not None else []
+        return [*writing, *tiering, self.tail.run(shards, self.store.shards, self.store.clock, self.keep_ms, health)]
 
     def numbers(self) -> dict[str, float]:
         """Return the numbers of a snapshot."""
@@ -58,6 +61,7 @@ class Journaling:
             "unwritten_s": round(writer.oldest_s(), 3) if writer is not None else 0.0,
             "dropped": writer.dropped if writer is not None else 0,
             "behind_s": tail.behind_ms(self.store.clock) / 1000,
+            "loader_s": self.tiering.behind_ms(self.store.clock.now_ms()) / 1000 if self.tiering is not None else 0.0,
             "errors": tail.errors + self.store.errors + (writer.errors if writer is not None else 0),
         }
 
@@ -75,11 +79,12 @@ def journaling(
     keep_ms: int,
     health: Health,
     skips: Callable[[str], bool],
+    tiering: Tiering | None = None,
 ) -> Journaling:
     """Return the parts for a process. ``before``: rows are written before a message is accepted."""
     writer = None if before else JournalWriter(journal, health)
     journaled = JournaledStore(store, journal, writer, skips)
-    return Journaling(journaled, writer, MoveTail(journal, moves, not before), keep_ms)
+    return Journaling(journaled, writer, MoveTail(journal, moves, not before), keep_ms, tiering)
 
 
 class JournalWriter:

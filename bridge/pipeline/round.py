@@ -63,7 +63,7 @@ def next_run(waiting: deque[Step], replace: bool, now_ms: int, heavy_max: int) -
     """
     superseded: list[Step] = []
     parked: dict[bytes, list[Step]] = {}
-    cancelled: dict[bytes, int] = {}
+    cancelled: dict[bytes, set[int]] = {}
     heavy = count = 0
     for step in waiting:
         decision = step.decision
@@ -71,13 +71,14 @@ def next_run(waiting: deque[Step], replace: bool, now_ms: int, heavy_max: int) -
             if heavy == heavy_max or decision.key in parked or found_key(decision.key) in parked:
                 break
             heavy += 1
-            cancelled[decision.key] = cancelled[found_key(decision.key)] = step.shard
+            for key in (decision.key, found_key(decision.key)):
+                cancelled.setdefault(key, set()).add(step.shard)
         elif isinstance(decision, Rejection):
             if heavy == heavy_max:
                 break
             heavy += 1
         elif decision.key:
-            if step.delivery.origin is not None and cancelled.get(decision.key, step.shard) != step.shard:
+            if step.delivery.origin is not None and cancelled.get(decision.key, set()) - {step.shard}:
                 break  # another shard marks the cancellation, so a repeat of it would cancel this
             if decision.owned:
                 older = parked.get(decision.key, [])

@@ -34,6 +34,7 @@ def conflicts(settings: Settings) -> Iterator[Conflict]:
     yield from _rabbitmq_login(settings.rabbitmq)
     yield from _kafka(settings)
     yield from _times(settings)
+    yield from _cold(settings)
     yield from _http(settings)
     yield from _reserved(settings)
     for name in settings.routes:
@@ -58,6 +59,14 @@ def _bridge(settings: Settings) -> Iterator[Conflict]:
     if settings.bridge.instance and settings.bridge.workers > 1:
         text = "must be empty if bridge.workers is more than 1: workers must not share a name"
         yield Conflict(_of("bridge", "instance", "workers"), text)
+
+
+def _cold(settings: Settings) -> Iterator[Conflict]:
+    path: Path = ("journal", "cold_after")
+    if settings.journal.cold_after and not settings.journal.url.get_secret_value():
+        yield Conflict((path, ("journal", "url")), "requires journal.url: cold messages wait in its database")
+    if 0 < settings.journal.cold_after < milliseconds("1m"):
+        yield Conflict((path,), "must be at least 1m, or 0s for no cold tier")
 
 
 def _tls(section: str, part: Redis | RabbitMQ) -> Iterator[Conflict]:

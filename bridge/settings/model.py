@@ -307,6 +307,7 @@ class JournalSection(Section):
     write: Annotated[Literal["behind", "before"], OneOf()] = "behind"
     keep: Annotated[int, Duration("1h", "3650d")] = milliseconds("30d")
     restore: Annotated[Literal["ask", "auto"], OneOf()] = "ask"
+    cold_after: Annotated[int, Duration("0s", "3650d")] = 0
 
 
 class Canary(Section):

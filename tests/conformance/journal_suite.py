@@ -18,7 +18,7 @@ from bridge.parking.envelope import found_key, seal
 from bridge.parking.identity import Ids
 
 DUE_MS = 1_800_000_000_000
-WAITING = JournalFilter()
+WAITING, COLD = JournalFilter(), JournalFilter((Written.COLD,))
 _IDS = Ids("jrnl00")
 _MOVES = count(1)
 
@@ -178,6 +178,48 @@ class JournalSuite:
         entries = [entry(DUE_MS - number) for number in range(5)]
         await journal.write(entries)
         assert [row.id for row in await journal.newest(2)] == [entries[4].id, entries[3].id]
+
+    async def test_a_row_goes_to_the_cold_tier_and_comes_back_and_keeps_its_end(self, journal: Journal) -> None:
+        written, ended, unknown = entry(key=b"k"), entry(), entry()
+        await journal.write([written, ended])
+        await journal.record([move(Written.CANCELLED, ended)])
+        ids = [written.id, ended.id, unknown.id]
+        for _ in "12":
+            assert await journal.shift(ids, Written.WAITING, Written.COLD) == [written.id]
+        assert await waiting(journal) == []
+        assert await journal.prune(DUE_MS * 2, 10) == 1
+        (row,) = await journal.page(COLD, START, 10)
+        assert (row.id, row.state, row.ended_ms, row.envelope) == (written.id, Written.COLD, None, written.envelope)
+        assert await journal.shift([written.id], Written.COLD, Written.WAITING) == [written.id]
+        assert (await waiting(journal), await waiting(journal, COLD)) == ([written.id], [])
+
+    async def test_a_move_ends_a_cold_row_as_any_other(self, journal: Journal) -> None:
+        cold = [entry() for _ in range(3)]
+        await journal.write(cold)
+        await journal.shift([one.id for one in cold], Written.WAITING, Written.COLD)
+        await journal.record([move(None, cold[0], due_ms=DUE_MS + 7), move(Written.DELIVERED, cold[1])])
+        assert [(row.id, row.due_ms) for row in await journal.page(COLD, START, 10)] == [
+            (cold[2].id, DUE_MS),
+            (cold[0].id, DUE_MS + 7),
+        ]
+        assert (await journal.look([cold[1].id]))[cold[1].id].ended_ms == DUE_MS
+
+    async def test_cold_rows_are_found_by_route_and_key_and_counted(self, journal: Journal) -> None:
+        cold = [entry(DUE_MS + n, key=b"k", route=route) for n, route in enumerate(["orders", "orders", "bills"])]
+        hot, found = entry(key=b"k"), entry(DUE_MS + 9, key=found_key(b"k"))
+        await journal.write([*cold, hot, found])
+        await journal.shift([one.id for one in [*cold, found]], Written.WAITING, Written.COLD)
+        named = await journal.named([("orders", b"k"), ("orders", b"other")], 10)
+        assert {row.id: row.envelope for row in named} == {one.id: one.envelope for one in [*cold[:2], found]}
+        assert len(await journal.named([("orders", b"k"), ("bills", b"k")], 2)) == 3
+        assert await journal.cold_counts() == {3: {"orders": 3, "bills": 1}}
+        assert await journal.density([0, DUE_MS + 1, DUE_MS + 9, DUE_MS + 10]) == [1, 2, 1]
+
+    async def test_a_page_may_have_the_start_of_each_envelope_alone(self, journal: Journal) -> None:
+        written = entry(payload=b"x" * 5000)
+        await journal.write([written])
+        (row,) = await journal.page(WAITING, START, 10, 100)
+        assert (row.envelope, row.size) == (written.envelope[:100], len(written.envelope))
 
     async def test_thousands_of_rows_and_moves_go_in_one_call(self, journal: Journal) -> None:
         entries = [entry(origin=(b"log", 1000 + number)) for number in range(2500)]

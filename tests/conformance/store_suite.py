@@ -15,6 +15,7 @@ from tests.conformance.leases_suite import Leases
 from tests.conformance.moves_suite import Moves
 from tests.conformance.origins_suite import Origins, PutBack
 from tests.conformance.rig import HOUR_MS, LEASE_MS, SHARDS, Message, Rig, claim, ids, park, park_keyed
+from tests.conformance.tiers_suite import TierSuite
 
 FIELD = index_field(b"orders", b"k")
 #: Emptied, cut off twice, and of a version that there cannot be.
@@ -781,5 +782,6 @@ class StoreSuite(
     Hints,
     ClockSteps,
     Moves,
+    TierSuite,
 ):
     """All of it."""

@@ -6,10 +6,11 @@ import pytest
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.state import MOVES
-from tests.conformance.desk_rig import JoinedDeskRig, MemoryDeskRig
+from tests.conformance.cold_rig import ColdDeskRig
+from tests.conformance.desk_rig import DeskRig, JoinedDeskRig, MemoryDeskRig
 from tests.conformance.desk_suite import DeskSuite
 from tests.conformance.memory_rig import MemoryRig
-from tests.conformance.rig import LEASE_MS, claim, ids, park
+from tests.conformance.rig import HOUR_MS, LEASE_MS, claim, ids, park
 from tests.conformance.store_suite import StoreSuite
 
 
@@ -32,6 +33,19 @@ class TestJoinedDesks(DeskSuite):
     @pytest.fixture
     def desk_rig(self) -> JoinedDeskRig:
         return JoinedDeskRig()
+
+
+class TestColdDesk(DeskSuite):
+    @pytest.fixture
+    def desk_rig(self) -> ColdDeskRig:
+        return ColdDeskRig()
+
+    async def test_overdue_messages_and_the_next_moment_are_known_by_route(self, desk_rig: DeskRig) -> None:
+        """The next moment of a route is not known where all of its messages are cold."""
+        await desk_rig.park(route="bills")
+        stats = await desk_rig.desk.stats()
+        assert (stats.parked, stats.cold, stats.next_due_ms) == (1, 1, desk_rig.store.clock.now_ms() + HOUR_MS)
+        assert (stats.by_route["bills"].parked, stats.by_route["bills"].next_due_ms) == (1, None)
 
 
 def test_it_makes_every_move_there_is(rig: MemoryRig) -> None:

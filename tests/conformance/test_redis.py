@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from tests.conformance.cold_rig import ColdRedisDeskRig
 from tests.conformance.desk_rig import RedisDeskRig
 from tests.conformance.desk_suite import DeskSuite
 from tests.conformance.redis_rig import RedisRig
@@ -40,6 +41,19 @@ class TestStandaloneDesk(DeskSuite):
         assert await desk_rig.desk.history_since_ms() < lost_ms
         await desk_rig.client.hset(hash_of_store, "emptied", 1)
         assert await desk_rig.desk.history_since_ms() == lost_ms
+
+
+class TestColdDesk(DeskSuite):
+    """All that is parked for later waits in a journal alone."""
+
+    test_overdue_messages_and_the_next_moment_are_known_by_route = None  # type: ignore[assignment]  # of cold ones it is not
+
+    @pytest.fixture
+    async def desk_rig(self, redis_url: str, key_prefix: str) -> AsyncIterator[ColdRedisDeskRig]:
+        rig = ColdRedisDeskRig(redis_url, key_prefix)
+        await rig.open()
+        yield rig
+        await rig.close()
 
 
 class TestClusterDesk(DeskSuite):

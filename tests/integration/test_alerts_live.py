@@ -236,11 +236,11 @@ def test_a_redis_that_is_away_fires_the_alerts_of_connection_readiness_and_canar
     check_firing({"PostdateAbsent"}, calm, ({}, time.time()), tmp_path)
 
 
-def test_a_journal_whose_database_is_away_fires_its_alert(
+def test_a_journal_whose_database_is_away_fires_its_alerts(
     rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path
 ) -> None:
     http, file = HttpLine(), tmp_path / "journal.db"
-    journal = {"journal": {"url": f"sqlite:///{file}"}}
+    journal = {"journal": {"url": f"sqlite:///{file}", "cold_after": "1m"}}
     with Line(rabbitmq.url, redis_server.url, tmp_path, {**http.settings, **journal}) as line:
         line.start()
         http.wait("/readyz", 200)
@@ -251,9 +251,11 @@ def test_a_journal_whose_database_is_away_fires_its_alert(
             line.publish(Props([delay(3_600_000)]), b"no row")
             sample = 'postdate_journal_unwritten_age_seconds{instance="a"}'
             wait_for(lambda: scraped(http)[0][sample] > 1, "a message without a row", 30)
+            late = 'postdate_journal_loader_behind_seconds{instance="a"}'
+            wait_for(lambda: scraped(http)[0][late] > 0, "cold messages may be late", 45)
             after = scraped(http)
-        check_firing({"PostdateJournalBehind"}, before, after, tmp_path)
-        wait_for(lambda: scraped(http)[0][sample] == 0, "its row", 30)
+        check_firing({"PostdateJournalBehind", "PostdateColdLate"}, before, after, tmp_path)
+        wait_for(lambda: scraped(http)[0][sample] == scraped(http)[0][late] == 0, "its row, and the loader", 30)
 
 
 @pytest.mark.long

@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from adapters.memory import ManualClock, Memory, MemorySink, MemorySource, MemoryStore
+from adapters.memory.memory_desk import MemoryDesk
 from bridge.core.journal import Journal
 from bridge.core.message import Claim, HeaderValue
 from bridge.delay.header import HeaderRules
+from bridge.operate.journaled_desk import JournaledDesk
 from bridge.parking.identity import Ids
 from bridge.pipeline.assemble import PipelineRules, assemble
 from bridge.pipeline.claim import ClaimRules
@@ -18,6 +20,7 @@ from bridge.pipeline.decide import RouteRules
 from bridge.pipeline.journaled import journaling
 from bridge.pipeline.park import ParkLimits
 from bridge.pipeline.settle import RetryRules
+from bridge.pipeline.tiers import Loader, TieredStore, Tiering
 from bridge.process.members import Members, Sharing
 from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
@@ -46,6 +49,7 @@ class House:
         journal: Journal | None = None,
         before: bool = False,
         source: MemorySource | None = None,
+        cold_after_ms: int = 0,
         rates: Mapping[str, float] | None = None,
         **changes: Any,
     ) -> None:
@@ -64,8 +68,12 @@ class House:
         ends = self.store, self.source, self.sink
         self.journaling = None
         if journal is not None:
-            parts = self.store, journal, self.store, before, HOUR_MS, self.health, lambda _: False
-            self.journaling = journaling(*parts)
+            loader = Loader(journal, self.store, self.store, SHARDS)
+            self.desk = JournaledDesk(MemoryDesk(self.store), journal, "rabbitmq", loader)
+            facts = self.desk, instance, cold_after_ms, self.health
+            self.tiering = Tiering(loader, journal, self.store, *facts)
+            parts = journal, self.store, before, HOUR_MS, self.health, lambda _: False
+            self.journaling = journaling(TieredStore(self.store, loader), *parts)
         parking = self.journaling.store if self.journaling else None
         stages = assemble(*ends, assembled, Ids(instance), {}, self.health, self.metrics, parking)
         self.stages = stages

@@ -15,7 +15,6 @@ from bridge.core.journal import START, UNDONE, JournalFilter, Written
 from bridge.core.message import HeaderValue
 from bridge.desk.past import PastFilter
 from bridge.operate.describe import life_of, with_flow
-from bridge.operate.journaled_desk import JournaledDesk
 from bridge.pipeline.journal_watch import JournalWatch
 from bridge.pipeline.putback import OVERDUE, Fate, Overdue
 from bridge.pipeline.restore import RestoreOrder, Restorer
@@ -411,7 +410,7 @@ class TestHistory:
         await written(house)
         for shard in house.memory.shards:
             shard.history.clear()
-        desk = JournaledDesk(MemoryDesk(house.store), journal, "rabbitmq")
+        desk = house.desk
         for wanted in (PastFilter(id=message_id), PastFilter(key=b"k")):
             (row,) = [row async for row in desk.history(wanted)]
             assert (row.id, row.state, row.due_ms, row.reason) == (message_id, "cancelled", due_ms, "a mistake")
@@ -425,7 +424,7 @@ class TestHistory:
         (message_id,) = (message_id for shard in house.memory.shards for message_id in shard.messages)
         await house.store.cancel([message_id], True)
         await written(house)
-        desk = JournaledDesk(MemoryDesk(house.store), journal, "rabbitmq")
+        desk = house.desk
         for away in ("", "the database is away"):
             journal.away = away
             assert len([row async for row in desk.history(PastFilter(id=message_id))]) == 1

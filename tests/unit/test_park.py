@@ -131,11 +131,12 @@ def test_what_cannot_be_parked_is_rejected_with_a_reason(given: Delivery, rules:
 
 
 def step(name: str, due_ms: int, origin: Origin | None = None) -> Step:
-    """ "k0" is key k in shard 0, "!" a cancellation of k, "-" a message without a key, "x" a rejection; "f" is found by
-    k, which it has for its message id."""
+    """ "k0" is key k in shard 0, "!" a cancellation of k, "!1" that in shard 1, "-" a message without a key, "x" a
+    rejection; "f" is found by k, which it has for its message id."""
     one = delivery({}, origin=origin)
-    if name in ("!", "x"):
-        return Step(one, Cancellation(b"k") if name == "!" else Rejection(bad_headers("bad")), 0)
+    if name[0] in "!x":
+        shard = int(name[1:] or 0)
+        return Step(one, Cancellation(b"k") if name[0] == "!" else Rejection(bad_headers("bad")), shard)
     if name == "f":
         return Step(one, Parking(due_ms, b"\0k", False), 0)
     key = b"" if name == "-" else name[0].encode()
@@ -198,6 +199,13 @@ def test_what_is_replaced_at_once_and_not_due_yet_is_not_parked(names: str, runs
 @pytest.mark.parametrize(("due_in_ms", "runs"), [(99, ["k0", "k1"]), (100, ["(k0) k1"])])
 def test_what_a_consumer_might_get_before_it_is_replaced_is_parked(due_in_ms: int, runs: list[str]) -> None:
     assert pieces("k0 k1", due_in_ms=due_in_ms) == runs
+
+
+def test_a_record_waits_until_every_shard_has_marked_the_cancellations_before_it() -> None:
+    """After a crash in between, a cancellation without its mark would cancel the record."""
+    assert pieces("! !1 k0", origin=(b"log", 1)) == ["! !1", "k0"]
+    assert pieces("!1 ! k0", origin=(b"log", 1)) == ["!1 !", "k0"]
+    assert pieces("! ! k0", origin=(b"log", 1)) == ["! ! k0"]
 
 
 def test_a_record_of_a_log_is_parked_although_a_later_one_replaces_it() -> None:

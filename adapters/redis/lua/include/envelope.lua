@@ -41,3 +41,18 @@ local function envelope_field(envelope)
   if not whole or key == '' then return nil end
   return route .. '\0' .. key
 end
+
+-- Returns the envelope with its own id as that of the first copy; one that names another keeps it.
+local function envelope_loaded(envelope, id)
+  if string.byte(envelope) ~= VERSION then return envelope end
+  local whole, _, _, first, after = pcall(struct.unpack, '>Bc0Bc0Bc0', envelope, 20)
+  if not whole or first ~= '' then return envelope end
+  return string.sub(envelope, 1, after - 2) .. string.char(#id) .. id .. string.sub(envelope, after)
+end
+
+-- Returns whether a message was never tried, never loaded from the journal, and is due at this moment.
+local function envelope_untouched(envelope, due_ms)
+  if string.byte(envelope) ~= VERSION or envelope_due(envelope) ~= due_ms then return false end
+  local whole, _, _, first = pcall(struct.unpack, '>Bc0Bc0Bc0', envelope, 20)
+  return whole and first == '' and struct.unpack('>I2', envelope, 10) == 0
+end

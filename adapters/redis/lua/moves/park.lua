@@ -8,17 +8,19 @@
 -- KEYS  1 due (zset)   2 messages (hash)   3 key index (hash)   4 recent (list)   5 counts (hash)   6 why (hash)
 --       7 history (stream)   8 refused (zset)   9 offsets (hash)   10 moved (stream)
 --       11 parks (stream: ids of all that is parked or rejected, where the journal is written behind)
+--       12 cold (string)
 -- ARGV  1 token (8 bytes) and Unix s (4 bytes)   2 instance   3 wake channel, or '' if the caller drains the shard
 --       4 recent entry or ''   5 maximum number of messages in recent
 --       6 ms to keep the history   7 its maximum (0: none)   8 number of messages   9 of keyed ones
 --       10 of ranges of origins   11 of routes   12 earliest due ms
---       13 1: skip messages whose id the store has; then for each message: id, due ms, envelope
+--       13 1 or 0: skip messages whose id the store has; behind it the mark that the shard must have, if any
+--       then for each message: id, due ms, envelope
 --       for each keyed one: position (from 1), index field, mode if a message with it is parked (replace, keep, reject)
 --       for each range: log, first offset, number; of the messages, then of those that the caller rejects after this
 --       for each route: its name, its number of messages
 --       then, to the end, pairs: index field, ids (messages that are found by it and never replace each other)
 -- Returns  three lists of positions: not parked because an older message is kept; not parked and to be rejected;
---          dealt with before
+--          dealt with before; 0 if the shard has another mark, and nothing was done
 --- @include include/calls
 --- @include include/origins
 --- @include include/pieces
@@ -27,7 +29,7 @@
 --- @include include/wake
 local DUE, MESSAGES, INDEX, RECENT = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local COUNTS, WHY, HISTORY, REFUSED, OFFSETS = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local MOVED, PARKS = KEYS[10], KEYS[11]
+local MOVED, PARKS, COLD = KEYS[10], KEYS[11], KEYS[12]
 local SHARD = {due = DUE, messages = MESSAGES, index = INDEX, counts = COUNTS, why = WHY, refused = REFUSED}
 SHARD.moved = MOVED
 local count, ranges = tonumber(ARGV[8]), tonumber(ARGV[10])
@@ -44,6 +46,7 @@ end
 local before = redis.call('HMGET', COUNTS, unpack(fields))
 local earlier = call_answered(COUNTS, fields[1], before[1], ARGV[1])
 if earlier then return earlier end
+if #ARGV[13] > 1 and redis.call('GET', COLD) ~= string.sub(ARGV[13], 2) then return 0 end
 
 local kept, rejected, passed, skip, replaced, logs = {}, {}, {}, {}, {}, {}
 local function leave_out(positions, position)
@@ -57,7 +60,7 @@ local function pass(position)
   ids_passed[ARGV[11 + position * 3]] = true
 end
 origins_mark(OFFSETS, logs, ARGV, origins_at, ranges, count, pass)
-for n = 1, ARGV[13] == '1' and count or 0 do
+for n = 1, string.sub(ARGV[13], 1, 1) == '1' and count or 0 do
   if not skip[n] and redis.call('HEXISTS', MESSAGES, ARGV[11 + n * 3]) == 1 then pass(n) end
 end
 -- Keyed messages are parked one by one and in order, because a batch may hold the same key twice.

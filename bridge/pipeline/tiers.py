@@ -1,0 +1,331 @@
+"""The cold tier: what is due much later waits in the journal alone, and comes back in time.
+
+A message is parked as every other one, and accepted then. Once its row is written, the ``Tiering`` of the instance that
+drains its shard marks the row as cold, and then removes the message from the store. What is due soon is loaded again,
+and so is each message that an operator or a producer wants to change: the store's own moves do the rest. So a message
+is in the store, or its row is cold, or both.
+
+Loading is fenced. Between its look at the mark of a shard and the call that parks, no other message changed its tier
+there. The store did not have the message, all moves of the shard are carried into the journal, and the row is still
+cold: so it has not left the store meanwhile. A row stays cold until a later look finds the message in the store: a
+crash of Redis that takes back the last second loses none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from bridge.core.clock import StoreClock
+from bridge.core.errors import StoreUnavailable
+from bridge.core.journal import (
+    START,
+    Journal,
+    JournalFilter,
+    JournalMessage,
+    MoveLog,
+    Place,
+    TierMoved,
+    Tiers,
+    Written,
+)
+from bridge.core.ports import Batch, Found, Parked, ParkingStore
+from bridge.delay.duration import write_duration
+from bridge.desk.protocol import Desk
+from bridge.parking.envelope import as_loaded, plain_key, with_due
+from bridge.parking.identity import shard_of
+from bridge.pipeline.move_tail import MoveTail
+from bridge.telemetry.health import Health
+from bridge.telemetry.subject import Subject
+
+JOURNAL_COLD = Subject("journal", "cold")
+COLD = JournalFilter((Written.COLD,))
+#: Messages, and bytes of them, of one step between the tiers.
+BATCH, _BYTES = 250, 4 * 1024 * 1024
+#: More messages with one key than this are no identity (``lua/include/key_index.lua``).
+IDS_MAX = 16
+_NAMED_MAX = IDS_MAX + 1
+#: How often a step is tried while messages change their tier beside it.
+_TRIES = 50
+_EVERY_S, _LEASE_MS = 3.0, 15_000
+#: How long before its due moment a message is loaded where there is no ``cold_after`` any more.
+_LEAD_MS = 1_800_000
+
+
+class Loaded(NamedTuple):
+    """The ids of messages that were parked, and of those that the store had."""
+
+    parked: set[bytes]
+    there: set[bytes]
+
+
+class Loader:
+    """Brings messages back into one store."""
+
+    def __init__(self, journal: Journal, moves: MoveLog, tiers: Tiers, shards: int) -> None:
+        self._journal = journal
+        self._moves = moves
+        self._tiers = tiers
+        self._shards = shards
+        self._tail = MoveTail(journal, moves)
+        self._begun = False
+
+    async def begun(self) -> bool:
+        """Return whether the store has a cold tier. Once it has one, it keeps it."""
+        self._begun = self._begun or bool((await self._tiers.marks([0]))[0])
+        return self._begun
+
+    async def begin(self, wanted: bool = True) -> None:
+        """Let every shard have a cold tier: also after a loss of the store, with the counts of the journal. If none is
+        ``wanted``, only where there are cold messages."""
+        if not wanted and not await self._journal.page(COLD, START, 1, 1):
+            return
+        marks = await self._tiers.marks(range(self._shards))
+        if all(marks.values()):
+            self._begun = True
+            return
+        counts = await self._journal.cold_counts()
+        for shard in reversed(range(self._shards)):  # the mark of the first one says that all have theirs
+            await self._tiers.begin(shard, counts.get(shard, {}))
+
+    async def marks(self, shards: Iterable[int]) -> dict[int, bytes]:
+        """Return the marks of shards, which all have one."""
+        wanted = list(shards)
+        while not all((found := await self._tiers.marks(wanted)).values()):
+            await self.begin()
+        return found
+
+    async def ids(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Load those of the messages that are cold. Return the ids of all that wait by the journal."""
+        if not ids or not await self.begun():
+            return []
+        rows = await self._journal.look(ids)
+        cold = tuple(row.id for row in rows.values() if row.state is Written.COLD)
+        if cold:
+            await self.heads(await self._journal.page(JournalFilter(COLD.states, ids=cold), START, len(cold), 1))
+        return [row.id for row in rows.values() if row.state in (Written.COLD, Written.WAITING)]
+
+    async def carry(self, ids: Sequence[bytes]) -> None:
+        """Carry the moves of the shards of messages into the journal."""
+        await self._tail.catch_up({shard_of(message_id) for message_id in ids})
+
+    async def settle(self, ids: Sequence[bytes]) -> None:
+        """Let those that the store has be cold no longer."""
+        wanted = JournalFilter(COLD.states, ids=tuple(ids))
+        loaded = await self.heads(await self._journal.page(wanted, START, len(ids), 1))
+        await self._journal.shift(list(loaded.there), Written.COLD, Written.WAITING)
+
+    async def named(self, fields: Iterable[bytes]) -> bool:
+        """Load cold messages with these fields of the key index. Return whether the store lacked any."""
+        parted = (field.partition(b"\0") for field in fields)
+        pairs = dict.fromkeys((route.decode(), plain_key(key)) for route, _, key in parted)
+        return bool((await self.load(await self._journal.named(list(pairs), _NAMED_MAX))).parked)
+
+    async def heads(self, rows: Sequence[JournalMessage]) -> Loaded:
+        """Load cold messages of which only heads were read: so many at once as their size allows."""
+        loaded = Loaded(set(), set())
+        piece: list[bytes] = []
+        size = 0
+        for row in (*rows, None):
+            if piece and (row is None or size + row.size > _BYTES):
+                wanted = JournalFilter(COLD.states, ids=tuple(piece))
+                parked, there = await self.load(await self._journal.page(wanted, START, len(piece)))
+                loaded = Loaded(loaded.parked | parked, loaded.there | there)
+                piece, size = [], 0
+            if row is not None:
+                piece.append(row.id)
+                size += row.size
+        return loaded
+
+    async def look_up(self, route: str, key: bytes) -> list[bytes]:
+        """Return the ids of cold messages with a key, and load none."""
+        return [row.id for row in await self._journal.named([(route, key)], _NAMED_MAX)]
+
+    async def load(self, rows: Sequence[JournalMessage]) -> Loaded:
+        """Load cold messages. Raises ``StoreUnavailable``."""
+        loaded = Loaded(set(), set())
+        left = {row.id: row for row in rows}
+        for _ in range(_TRIES):
+            if not left:
+                return loaded
+            marks = await self.marks({shard_of(message_id) for message_id in left})
+            known = await self._moves.known(list(left))
+            await self.carry([message_id for message_id in left if message_id not in known])
+            now = await self._journal.look(list(left))
+            cold = {row.id: row for row in now.values() if row.state is Written.COLD}
+            left = {message_id: row for message_id, row in left.items() if message_id in cold}
+            for shard, mark in marks.items():
+                here = [message_id for message_id in left if shard_of(message_id) == shard]
+                there = [message_id for message_id in here if message_id in known]
+                lacking = [
+                    (row.id, row.due_ms, as_loaded(row.id, with_due(left[row.id].envelope, row.due_ms)))
+                    for row in map(cold.__getitem__, here)
+                    if row.id not in known
+                ]
+                if here and await self._tiers.load(shard, mark, lacking, there):
+                    loaded.parked.update(row[0] for row in lacking)
+                    loaded.there.update(there)
+                    left = {message_id: row for message_id, row in left.items() if shard_of(message_id) != shard}
+        if left:
+            raise StoreUnavailable("messages could not be loaded from the journal: others change their tier")
+        return loaded
+
+
+class TieredStore:
+    """``ParkingStore`` of both tiers: what is wanted by its key or its id is loaded first."""
+
+    def __init__(self, store: ParkingStore, loader: Loader) -> None:
+        self._store = store
+        self._loader = loader
+        self.shards: int = store.shards
+        self.clock: StoreClock = store.clock
+        self.reject, self.done, self.firsts, self.mark_done = store.reject, store.done, store.firsts, store.mark_done
+        self.line_up, self.recent, self.new_token, self.loss = store.line_up, store.recent, store.new_token, store.loss
+
+    async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
+        """Park. A message with a key of its own meets the cold ones with that key."""
+        if not any(batch.keyed or batch.once for batch in batches.values()) or not await self._loader.begun():
+            return await self._store.park(batches)
+        replies: dict[int, Parked | StoreUnavailable] = {}
+        try:
+            await self._loader.ids([row[0] for batch in batches.values() if batch.once for row in batch.messages])
+            left = dict(batches)
+            for _ in range(_TRIES):
+                marks = await self._loader.marks(left)
+                if await self._loader.named(entry.field for batch in left.values() for entry in batch.keyed):
+                    continue  # the marks are older than what was loaded
+                for shard, batch in left.items():
+                    batch.mark = marks[shard] if batch.keyed else b""
+                replies |= await self._store.park(left)
+                left = {shard: left[shard] for shard in left if isinstance(replies[shard], TierMoved)}
+                if not left:
+                    break
+        except StoreUnavailable as error:
+            return {shard: replies.get(shard, error) for shard in batches}
+        return {
+            shard: replies.get(shard) or TierMoved("messages with these keys change their tier") for shard in batches
+        }
+
+    async def find(self, fields: Sequence[bytes]) -> dict[bytes, Found]:
+        """Load the cold messages of each field, and find them with the others.
+
+        The store is asked before and after: a message may go to the journal in between, or come back.
+        """
+        found = await self._store.find(fields)
+        wanted = [field for field in fields if not found[field].unlisted]
+        if not wanted or not await self._loader.begun():
+            return found
+        await self._loader.named(wanted)
+        again = await self._store.find(wanted)
+        return found | {
+            field: Found(list(dict.fromkeys(found[field].ids + again[field].ids)), again[field].unlisted)
+            for field in wanted
+        }
+
+    async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Return those that wait in either tier."""
+        found = await self._store.parked(ids)
+        waiting = await self._loader.ids([message_id for message_id in ids if message_id not in found])
+        return found | (await self._store.parked(waiting) if waiting else set())
+
+    async def cancel(
+        self, ids: Sequence[bytes], dead_too: bool, replaced: bool = False, reason: str = ""
+    ) -> dict[bytes, str]:
+        """Remove messages of either tier."""
+        words = await self._store.cancel(ids, dead_too, replaced, reason)
+        waiting = await self._loader.ids([message_id for message_id, word in words.items() if word == "none"])
+        return words | (await self._store.cancel(waiting, dead_too, replaced, reason) if waiting else {})
+
+
+class Tiering:
+    """Moves messages between the tiers of one store."""
+
+    def __init__(
+        self, loader: Loader, journal: Journal, tiers: Tiers, desk: Desk, instance: str, after_ms: int, health: Health
+    ) -> None:
+        """``after_ms``: what is due later goes to the journal; 0: nothing does, and what is there comes back."""
+        self._loader = loader
+        self._journal = journal
+        self._tiers = tiers
+        self._desk = desk
+        self._instance = instance
+        self._after_ms = after_ms
+        self._lead_ms = after_ms // 2 or _LEAD_MS
+        self._health = health
+        #: The store has all that is due before it, by the last look (Unix ms).
+        self.loaded_until_ms = 0
+        #: By shard: how many far messages at the beginning are known to stay.
+        self._skip: dict[int, int] = {}
+        #: Cold messages that the store had, or got, at the last look.
+        self._there: set[bytes] = set()
+
+    def loops(
+        self, shards: Callable[[], Iterable[int]], clock: StoreClock
+    ) -> tuple[Coroutine[None, None, None], Coroutine[None, None, None]]:
+        """Return the loops. This instance drains the ``shards``."""
+        return self._load_loop(clock), self._unload_loop(shards, clock)
+
+    async def _load_loop(self, clock: StoreClock) -> None:
+        self.loaded_until_ms = clock.now_ms() + self._lead_ms
+        while True:
+            why = ""
+            try:
+                await self.load(clock.now_ms())
+            except StoreUnavailable as error:
+                why = f": {error}"
+            self._report(clock.now_ms(), why)
+            await asyncio.sleep(_EVERY_S)
+
+    async def _unload_loop(self, shards: Callable[[], Iterable[int]], clock: StoreClock) -> None:
+        while True:
+            with suppress(StoreUnavailable):  # what stays is in the store, and the other loops report it
+                await self.unload(shards(), clock.now_ms())
+            await asyncio.sleep(_EVERY_S)
+
+    async def load(self, now_ms: int) -> None:
+        """Load what is due soon, if no other instance does. Raises ``StoreUnavailable``.
+
+        It begins with the first cold row, whatever the clock did. So a row is the checkpoint of its message.
+        """
+        until_ms = now_ms + self._lead_ms
+        await self._loader.begin(self._after_ms > 0)
+        place: Place = START
+        before, self._there = self._there, set()
+        while rows := await self._journal.page(JournalFilter(COLD.states, due_before_ms=until_ms), place, BATCH, 1):
+            self.loaded_until_ms = rows[0].due_ms
+            if not await self._desk.lead("load", self._instance, _LEASE_MS):
+                return
+            parked, there = await self._loader.heads(rows)
+            await self._journal.shift(list(there & before), Written.COLD, Written.WAITING)
+            self._there |= parked | there
+            place = rows[-1].due_ms, rows[-1].id
+        self.loaded_until_ms = until_ms
+
+    async def unload(self, shards: Iterable[int], now_ms: int) -> None:
+        """Move what is due much later to the journal. Raises ``StoreUnavailable``."""
+        for shard in list(shards) if self._after_ms else ():
+            while await self._unload(shard, now_ms + self._after_ms):
+                pass
+
+    async def _unload(self, shard: int, from_ms: int) -> bool:
+        """Make one step in a shard. Return whether there may be more."""
+        skip = self._skip.pop(shard, 0)
+        messages, seen = await self._tiers.far(shard, from_ms, skip, BATCH)
+        unloaded = 0
+        if messages and (await self._tiers.marks([shard]))[shard]:
+            cold = set(await self._journal.shift([row[0] for row in messages], Written.WAITING, Written.COLD))
+            unloaded = await self._tiers.unload(shard, [row for row in messages if row[0] in cold])
+        if seen and unloaded < seen:
+            self._skip[shard] = skip + seen - unloaded
+        return bool(seen) and (unloaded > 0 or seen == BATCH)
+
+    def behind_ms(self, now_ms: int) -> int:
+        """Return by how much loading is later than half of the time that it has."""
+        return max(0, now_ms + self._lead_ms // 2 - self.loaded_until_ms) if self.loaded_until_ms else 0
+
+    def _report(self, now_ms: int, why: str = "") -> None:
+        left_ms = max(0, self.loaded_until_ms - now_ms) // 1000 * 1000
+        text = f"messages that are due in {write_duration(left_ms)} are not loaded from the journal{why}"
+        self._health.say(JOURNAL_COLD, text if self.behind_ms(now_ms) else "", cause=why)

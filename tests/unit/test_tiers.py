@@ -1,0 +1,228 @@
+"""The cold tier: what is due much later leaves the store, comes back in time, and is found by whoever wants it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from adapters.memory import Memory
+from adapters.memory.memory_desk import MemoryDesk
+from adapters.memory.memory_journal import MemoryJournal
+from bridge.app.build import begin_logs
+from bridge.core.errors import StoreUnavailable, StoreUnfit
+from bridge.core.journal import START, JournalFilter, Written
+from bridge.core.state import State
+from bridge.desk.rows import Filter
+from bridge.parking.envelope import index_field
+from bridge.pipeline.putback import Fate, Overdue, Pace, PutBack, Restorable
+from bridge.pipeline.restore import RestoreOrder, Restorer
+from bridge.pipeline.tiers import JOURNAL_COLD, Loader, TieredStore
+from tests.unit.house import HOUR_MS, SHARDS, House
+
+COLD = JournalFilter((Written.COLD,))
+
+
+@pytest.fixture(autouse=True)
+def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could be under way is looked at again at once."""
+    monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.0)
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    return MemoryJournal()
+
+
+async def opened(journal: MemoryJournal, cold_after_ms: int = 2 * HOUR_MS, **how: Any) -> House:
+    """A house whose messages cool after two hours."""
+    house = House(journal=journal, before=True, cold_after_ms=cold_after_ms, **how)
+    await house.store.read(range(SHARDS), 1)
+    await Loader(journal, house.store, house.store, SHARDS).begin()
+    return house
+
+
+async def cooled(house: House, *delays_ms: int, key: str = "") -> None:
+    """Messages are parked, and those that are due late go to the journal."""
+    for number, delay_ms in enumerate(delays_ms):
+        headers: dict[str, Any] = {"x-delay": delay_ms, **({"x-delay-key": key} if key else {})}
+        house.source.feed(b"%d" % number, headers, order_key=b"%d" % number)
+    await house.park()
+    await house.tiering.unload(range(SHARDS), house.clock.now_ms())
+
+
+async def cold(journal: MemoryJournal) -> list[str]:
+    """The bodies of what the journal says is cold."""
+    return [row.envelope[-1:].decode() for row in await journal.page(COLD, START, 100)]
+
+
+def parking(house: House) -> TieredStore:
+    """The way in."""
+    assert house.journaling is not None
+    return TieredStore(house.store, Loader(house.tiering._journal, house.store, house.store, SHARDS))
+
+
+async def test_what_is_due_much_later_leaves_the_store_and_is_delivered_at_its_moment(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    await cooled(house, HOUR_MS, 3 * HOUR_MS)
+    assert (house.parked(), await cold(journal)) == (1, ["1"])
+    house.clock.advance(2 * HOUR_MS - 1)
+    await house.tiering.load(house.clock.now_ms())
+    assert house.parked() == 1
+    house.clock.advance(1)
+    await house.tiering.load(house.clock.now_ms() + 1)
+    assert house.parked() == 2
+    assert await house.deliver() == 1
+    house.clock.advance(HOUR_MS - 1)
+    assert await house.deliver() == 0
+    house.clock.advance(1)
+    assert (await house.deliver(), house.bodies()) == (1, ["0", "1"])
+
+
+async def test_a_row_is_cold_until_a_later_look_finds_its_message_in_the_store(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    await cooled(house, 3 * HOUR_MS)
+    for left in (["0"], []):
+        await house.tiering.load(house.clock.now_ms() + 3 * HOUR_MS)
+        assert (house.parked(), await cold(journal)) == (1, left)
+    await house.tiering.unload(range(SHARDS), house.clock.now_ms())
+    assert house.parked() == 1
+
+
+async def test_whatever_the_clock_did_nothing_is_skipped(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    await cooled(house, 3 * HOUR_MS, 30 * HOUR_MS)
+    await house.tiering.load(house.clock.now_ms() + 50 * HOUR_MS)
+    assert house.parked() == 2
+    house.memory = Memory(SHARDS, house.clock)
+    again = await opened(journal, memory=house.memory, instance="bbbbbb")
+    await again.tiering.load(house.clock.now_ms() + 100 * HOUR_MS)
+    assert again.parked() == 2
+
+
+async def test_an_instance_without_the_lease_loads_nothing_and_says_when_it_is_late(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    await cooled(house, 3 * HOUR_MS)
+    await house.desk.lead("load", "another", 10 * HOUR_MS)
+    now_ms = house.clock.now_ms() + 2 * HOUR_MS + HOUR_MS // 2 + 60_000
+    await house.tiering.load(now_ms)
+    assert house.parked() == 0
+    assert house.tiering.behind_ms(now_ms) == 60_000
+    house.tiering._report(now_ms)
+    assert "due in 29m are not loaded" in house.health.troubles()[JOURNAL_COLD]
+
+
+async def test_a_database_that_is_away_is_named_when_loading_becomes_late(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    await house.tiering.load(house.clock.now_ms())
+    journal.away = "the database is away"
+    with pytest.raises(StoreUnavailable):
+        await house.tiering.load(house.clock.now_ms())
+    assert house.tiering.behind_ms(house.clock.now_ms() + HOUR_MS // 2) == 0
+    assert house.tiering.behind_ms(house.clock.now_ms() + HOUR_MS) == HOUR_MS // 2
+
+
+async def test_without_cold_after_what_is_cold_comes_back_half_an_hour_before(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    await cooled(house, 3 * HOUR_MS)
+    other = await opened(journal, 0, memory=house.memory, instance="bbbbbb")
+    await cooled(other, 9 * HOUR_MS)
+    assert (other.parked(), await cold(journal)) == (1, ["0"])
+    await other.tiering.load(house.clock.now_ms() + 2 * HOUR_MS + HOUR_MS // 2)
+    assert other.parked() == 1
+    await other.tiering.load(house.clock.now_ms() + 2 * HOUR_MS + HOUR_MS // 2 + 1)
+    assert other.parked() == 2
+
+
+@pytest.mark.parametrize(("mode", "bodies", "dead"), [("replace", ["1"], 0), ("keep", ["0"], 0), ("reject", ["0"], 1)])
+@pytest.mark.parametrize("elsewhere", [True, False], ids=["another shard", "the same shard"])
+async def test_a_key_of_a_cold_message_is_taken(
+    journal: MemoryJournal, mode: str, bodies: list[str], dead: int, elsewhere: bool
+) -> None:
+    house = await opened(journal, on_same_key=mode, order="key")
+    for number in range(2):
+        key = b"b" if number and elsewhere else b"a"
+        house.source.feed(b"%d" % number, {"x-delay": 3 * HOUR_MS, "x-delay-key": "k"}, order_key=key)
+        await house.park()
+        await house.tiering.unload(range(SHARDS), house.clock.now_ms())
+    assert house.journaling is not None
+    await house.journaling.tail.catch_up(range(SHARDS))
+    rows = [row async for row in house.desk.rows(State.PARKED, Filter())]
+    assert ([row.payload.decode() for row in rows], len(house.dead())) == (bodies, dead)
+    assert (await house.desk.stats()).parked == 1
+
+
+async def test_a_producer_cancels_a_cold_message_by_key_and_by_message_id(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    house.source.feed(b"0", {"x-delay": 3 * HOUR_MS}, message_id=b"m-1")
+    await cooled(house, 4 * HOUR_MS, key="k")
+    assert house.parked() == 0
+    for name in ("m-1", "k"):
+        house.source.feed(b"", {"x-delay-cancel": name})
+    await house.park()
+    assert (house.count("cancelled"), (await house.desk.stats()).parked) == (2, 0)
+
+
+async def test_a_key_that_too_many_cold_messages_have_is_no_identity(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    for _ in range(30):
+        house.source.feed(b"x", {"x-delay": 3 * HOUR_MS}, message_id=b"load")
+    await cooled(house)
+    house.source.feed(b"", {"x-delay-cancel": "load"})
+    await house.park()
+    assert [reason.partition(":")[0] for reason in house.dead()] == ["not_unique"]
+    found = await house.desk.find("orders", b"load")
+    assert (found.ids, found.unlisted > 16) == ([], True)
+
+
+async def test_a_message_of_a_lost_store_stays_away_where_a_younger_cold_one_has_its_key(
+    journal: MemoryJournal,
+) -> None:
+    house = await opened(journal)
+    await cooled(house, HOUR_MS, key="k")
+    memory = Memory(SHARDS, house.clock)
+    house.clock.advance(5)
+    again = await opened(journal, memory=memory, instance="bbbbbb")
+    await cooled(again, 3 * HOUR_MS, key="k")
+    assert again.parked() == 0
+    found = await Restorer(parking(again), MemoryDesk(again.store), journal, again.store).run(RestoreOrder())
+    assert (found.total(Fate.KEY_TAKEN), found.total(Fate.PARKED)) == (1, 0)
+
+
+async def test_what_is_put_back_is_there_where_it_is_cold(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    await cooled(house, 3 * HOUR_MS)
+    (row,) = await journal.page(COLD, START, 1)
+    putback = PutBack(parking(house), house.desk, Overdue.DELIVER, Pace())
+    back = Restorable(row.id, b"orders", row.due_ms, row.due_ms, b"", row.envelope)
+    assert await putback.put([back]) == {row.id: Fate.THERE}
+    assert (await house.desk.stats()).parked == 1
+
+
+async def test_counts_of_cold_messages_outlive_the_store(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    await cooled(house, HOUR_MS, 3 * HOUR_MS, 4 * HOUR_MS)
+    assert await house.store.parked_by_route(["orders"]) == {"orders": 3}
+    again = await opened(journal, memory=Memory(SHARDS, house.clock), instance="bbbbbb")
+    assert await again.store.parked_by_route(["orders"]) == {"orders": 2}
+    stats = await again.desk.stats()
+    assert (stats.parked, stats.cold, stats.by_route["orders"].cold) == (2, 2, 2)
+
+
+async def test_a_key_waits_while_the_database_is_away_and_other_messages_do_not(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    await cooled(house, 3 * HOUR_MS, key="k")
+    journal.away = "the database is away"
+    for call in (parking(house).find([index_field(b"orders", b"k")]), house.desk.look([b"0" * 20], 0)):
+        with pytest.raises(StoreUnavailable, match="the database is away"):
+            await call
+
+
+async def test_without_the_journal_postdate_does_not_start_beside_cold_messages(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    store: Any = SimpleNamespace(tiers=house.store)
+    await begin_logs(SimpleNamespace(), store, None)  # type: ignore[arg-type]
+    await cooled(house, 3 * HOUR_MS)
+    with pytest.raises(StoreUnfit, match=r"messages that wait in the journal alone: 1\. Set journal\.url"):
+        await begin_logs(SimpleNamespace(), store, None)  # type: ignore[arg-type]
