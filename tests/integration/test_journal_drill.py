@@ -74,7 +74,7 @@ def test_the_drill_of_the_manual_brings_everything_back(
     [
         (
             "UPDATE postdate_meta SET value = '99' WHERE name = 'version'",
-            "the journal has version 99, and this postdate needs version 1. Upgrade postdate",
+            "the journal has version 99, and this postdate needs version 2. Upgrade postdate",
         ),
         (
             "UPDATE postdate_meta SET value = 'others' WHERE name = 'rabbitmq key_prefix'",
