@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 from bridge.core.errors import StoreUnavailable
-from bridge.core.journal import START, FlowRow, Journal, JournalFilter, JournalMessage, Place, Written
+from bridge.core.journal import (
+    START,
+    FlowRow,
+    Journal,
+    JournalFilter,
+    JournalMessage,
+    JournalUnavailable,
+    Place,
+    Written,
+)
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.desk.numbers import Stats
@@ -18,6 +29,7 @@ from bridge.parking.envelope import as_loaded, with_due
 from bridge.parking.history import HistoryRow, PastState
 from bridge.pipeline.tiers import COLD, IDS_MAX, Loader
 
+T = TypeVar("T")
 _ENDED = (Written.DELIVERED, Written.CANCELLED, Written.REPLACED, Written.SKIPPED)
 _STATES = {
     Written.DELIVERED: PastState.DELIVERED,
@@ -29,6 +41,8 @@ _STATES = {
 _KEY_MAX = 50
 #: Cold rows, and rows of the store, that a list reads at once; cold rows that an export reads at once.
 _COLD_PAGE, _STORE_PAGE, _EXPORTED = 200, 1000, 50
+#: How long numbers wait for the journal: they must not make the store seem away.
+_PATIENCE_S = 0.5
 #: What an envelope may have before its payload.
 _ENVELOPE_HEAD = 800
 
@@ -42,6 +56,7 @@ class JournaledDesk(Desks):
         self._journal = journal
         self._broker = broker
         self._loader = loader
+        self._asking: asyncio.Future[Any] | None = None
 
     # -- both tiers ---------------------------------------------------------------------------------------------------
 
@@ -157,7 +172,7 @@ class JournaledDesk(Desks):
         found = await super().stats()
         if found.cold and found.next_due_ms is None:
             with suppress(StoreUnavailable):
-                for row in await self._journal.page(COLD, START, 1, 1):
+                for row in await self._soon(self._journal.page(COLD, START, 1, 1)):
                     found = replace(found, next_due_ms=row.due_ms)
         return found
 
@@ -166,8 +181,22 @@ class JournaledDesk(Desks):
         counts = await super().density(bounds_ms)
         if await self._loader.begun():
             with suppress(StoreUnavailable):
-                return [sum(both) for both in zip(counts, await self._journal.density(bounds_ms), strict=True)]
+                cold = await self._soon(self._journal.density(bounds_ms))
+                return [sum(both) for both in zip(counts, cold, strict=True)]
         return counts
+
+    async def _soon(self, call: Coroutine[Any, Any, T]) -> T:
+        """Return what the journal answers. Raises ``JournalUnavailable`` if it takes longer; one such call is under way
+        at a time, because to cancel it would take as long."""
+        if self._asking is not None and not self._asking.done():
+            call.close()
+            raise JournalUnavailable("the journal has not answered yet")
+        self._asking = asyncio.ensure_future(call)
+        self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+        done, _ = await asyncio.wait([self._asking], timeout=_PATIENCE_S)
+        if not done:
+            raise JournalUnavailable("the journal has not answered yet")
+        return cast("T", self._asking.result())
 
     # -- the past -----------------------------------------------------------------------------------------------------
 
