@@ -77,8 +77,8 @@ class Row:
     paused or at its rate. Claimed: the end of the lease, 0 if unknown. Dead: when it died. ``size`` is the payload's
     size in bytes, and ``payload`` holds as many of them as were asked for.
     ``reason`` is the last reason why it was not delivered. ``first`` is the id of the first copy of a redelivered one.
-    ``broker`` tells how to read the payload. It is "" for an envelope that cannot be opened: then route and key are
-    empty too, and the payload is the whole envelope.
+    ``cold``: it waits in the journal alone. ``broker`` tells how to read the payload. It is "" for an envelope that
+    cannot be opened: then route and key are empty too, and the payload is the whole envelope.
     """
 
     id: bytes
@@ -95,6 +95,7 @@ class Row:
     reason: str
     broker: str
     held: bool = False
+    cold: bool = False
 
 
 class Stored(NamedTuple):

@@ -46,7 +46,7 @@ def message_of(row: Row, settings: Settings | None = None) -> doc.MessageFacts:
 
     With ``settings``, and the payload as ``SHOWN_BYTES`` reads it, also which attempt of a retry route it waits for.
     """
-    facts = {**_facts_of(row, row.arrived_ms), "held": row.held}
+    facts = {**_facts_of(row, row.arrived_ms), "held": row.held, "tier": "cold" if row.cold else "redis"}
     if row.broker:
         facts |= broker_of(row.broker).payloads.origin_of(row)
     if row.state is State.PARKED and row.at_ms != row.due_ms:

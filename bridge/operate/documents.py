@@ -73,6 +73,7 @@ class MessageFacts(Document):
     arrived: str | None = None
     arrived_ms: int | None = None
     reason: str | None = Field(default=None, description="why it was not delivered, so far")
+    tier: str | None = Field(default=None, description="redis, or cold: it waits in the journal's database alone")
     held: bool = Field(default=False, description="due, but its route is paused or at its max_rate")
     next_try: str | None = Field(default=None, description="parked, after a refusal: when it is tried again")
     lease_until: str | None = Field(default=None, description="claimed: when its lease ends")

@@ -105,7 +105,8 @@ class JournaledDesk(Desks):
         """Return a cold message as a row."""
         envelope, size = with_due(row.envelope, row.due_ms), row.size or len(row.envelope)
         found = row_of(self._broker, row.id, State.PARKED, row.due_ms, size, envelope, "")
-        return found if payload_bytes < 0 else replace(found, payload=found.payload[:payload_bytes])
+        payload = found.payload if payload_bytes < 0 else found.payload[:payload_bytes]
+        return replace(found, payload=payload, cold=True)
 
     async def stored(self) -> AsyncIterator[Stored]:
         """Iterate over both tiers: the store, the journal, and what was loaded meanwhile, whose envelopes tell that."""

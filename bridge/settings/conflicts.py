@@ -65,8 +65,6 @@ def _cold(settings: Settings) -> Iterator[Conflict]:
     path: Path = ("journal", "cold_after")
     if settings.journal.cold_after and not settings.journal.url.get_secret_value():
         yield Conflict((path, ("journal", "url")), "requires journal.url: cold messages wait in its database")
-    if 0 < settings.journal.cold_after < milliseconds("1m"):
-        yield Conflict((path,), "must be at least 1m, or 0s for no cold tier")
 
 
 def _tls(section: str, part: Redis | RabbitMQ) -> Iterator[Conflict]:

@@ -305,9 +305,9 @@ class JournalSection(Section):
     url: Annotated[SecretStr, DatabaseUrl()] = SecretStr("")
     password: Annotated[SecretStr, Secret()] = SecretStr("")
     write: Annotated[Literal["behind", "before"], OneOf()] = "behind"
-    keep: Annotated[int, Duration("1h", "3650d")] = milliseconds("30d")
+    keep: Annotated[int, Duration("1h", "3650d")] = milliseconds("7d")
     restore: Annotated[Literal["ask", "auto"], OneOf()] = "ask"
-    cold_after: Annotated[int, Duration("0s", "3650d")] = 0
+    cold_after: Annotated[int, Duration("1m", "3650d", optional=True)] = 0
 
 
 class Canary(Section):

@@ -87,13 +87,18 @@ class Number(Rule):
 
 @dataclass(frozen=True)
 class Duration(Rule):
-    """A duration with its unit, from ``low`` to ``high`` (both text like "5s"), stored as whole milliseconds."""
+    """A duration with its unit, from ``low`` to ``high`` (both text like "5s"), stored as whole milliseconds.
+
+    ``optional``: "" means none, and is stored as 0."""
 
     low: str
     high: str
     step: str = "1ms"
+    optional: bool = False
 
     def read(self, value: Any) -> int:
+        if self.optional and value == "":
+            return 0
         if _is_bare_number(value):
             raise wrong('needs a unit, such as "30s"')
         if not isinstance(value, str):
@@ -112,7 +117,7 @@ class Duration(Rule):
             raise wrong(f"must be a multiple of {self.step}")
 
     def write(self, value: Any) -> str:
-        return str(write_duration(value))
+        return "" if self.optional and not value else str(write_duration(value))
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,9 @@ async def listed(operator: Operator, state: State = State.PARKED, wanted: Criter
 
 
 class OperatorSuite:
-    """Subclasses have a fixture ``rig``."""
+    """Subclasses have a fixture ``rig``. ``tier``: where what was sent waits."""
+
+    tier = "redis"
 
     # -- sending and reading ------------------------------------------------------------------------------------------
 
@@ -59,6 +61,7 @@ class OperatorSuite:
         message_id = await rig.send(b'{"n": 1}', "order-1", tenant="a")
         (message,) = [message async for message in rig.operator.messages(State.PARKED, Criteria())]
         assert (message.id, message.state, message.route) == (message_id, "parked", "orders")
+        assert message.tier == self.tier
         assert (message.key, message.routing_key, message.tries) == ("order-1", "new", 0)
         assert await rig.operator.ids_of_key(b"order-1", "orders") == [message_id]
         assert [found.id for found in (await rig.operator.search("order-1", None)).found] == [message_id]

@@ -30,6 +30,8 @@ class TestLocalOperator(OperatorSuite):
 class TestColdOperator(OperatorSuite):
     """All that is sent for later waits in the journal alone."""
 
+    tier = "cold"
+
     @pytest.fixture
     async def rig(self) -> AsyncIterator[OperatorRig]:
         async with api(stores=ColdStores()) as client:
