@@ -49,6 +49,8 @@ class MemoryStores:
     def __init__(self) -> None:
         self.memory = Memory()
         self.store = MemoryStore(self.memory)
+        #: What a test makes its ``journal``.
+        self.spare = MemoryJournal()
         self.kept: Desk = MemoryDesk(self.store)
         self.ids = Ids("tester")
         self.closed = False

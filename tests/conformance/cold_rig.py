@@ -122,6 +122,6 @@ class ColdStores(MemoryStores):
 
     def __init__(self) -> None:
         super().__init__()
-        journal = MemoryJournal()
+        journal = self.spare
         self.store: ColdStore = ColdStore(self.memory, "memory", journal)
         self.kept: Desk = ColdDesk(self.kept, journal, "rabbitmq", self.store.loader)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from adapters.memory.memory_journal import MemoryJournal
 from bridge.core.errors import FINE, NOT_FOUND, REFUSED, NotFound, Refused, SettingsError
 from bridge.core.journal import UNDONE, JournalFilter, Written
 from bridge.core.orders import RouteState
@@ -199,7 +198,7 @@ class OperatorSuite:
             await rig.operator.preview_restore(order)
         with pytest.raises(Refused, match=r"journal\.url"):
             await rig.operator.restore(order)
-        rig.client.stores.journal = MemoryJournal()
+        rig.client.stores.journal = rig.client.stores.spare
         await rig.client.stores.write()
         message_id = await rig.send()
         await rig.client.stores.write()
