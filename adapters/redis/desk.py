@@ -105,16 +105,18 @@ class RedisDesk(RedisPast):
         for reader in readers:
             keys = self._keys.shards[reader.shard]
             start, end, begin = _range(reader, state, wanted, after)
-            args = (reader.skip, reader.page, HEAD_BYTES, _PAGE_BYTES)
+            if reader.reached is not None:
+                start, begin = reader.reached
+            args = (reader.page, HEAD_BYTES, _PAGE_BYTES)
             reader.page = min(reader.page * 2, _PAGE_MAX)
             if state is State.CLAIMED:
                 calls.append(keys.call("page_claims", (start, begin, *args)))
             else:
                 place = keys.due if state is State.PARKED else keys.dead
-                calls.append(keys.call("page", (start, end, *args, begin), set=place))
+                calls.append(keys.call("page", (start, end, begin, *args), set=place))
         for reader, reply in zip(readers, await self._ask(calls), strict=True):
-            reader.skip = reply[1]
-            fives = zip(*[iter(reply[2:])] * 5, strict=True)
+            reader.reached, reader.ended = (reply[1], reply[2]), not reply[2]
+            fives = zip(*[iter(reply[3:])] * 5, strict=True)
             found = (self._row(message_id, state, *rest) for message_id, *rest in fives)
             reader.rows.extend(filter(wanted.takes, found))
 
@@ -333,21 +335,18 @@ class RedisDesk(RedisPast):
 class _Reader:
     """How far one shard is read, or the ``held`` messages of one. ``place`` is its index among all readers.
 
-    ``skip`` is the next place to read (-1: at its end), ``page`` the number of places to read next, ``rows`` what was
-    read and not yielded. ``pushed``: its next row is among the heads that are compared.
+    ``reached`` is the score and the id that were read last, ``page`` the number of places to read next, ``rows`` what
+    was read and not yielded. ``pushed``: its next row is among the heads that are compared.
     """
 
     shard: int
     place: int
     held: bool = False
-    skip: int = 0
+    reached: tuple[str, bytes] | None = None
+    ended: bool = False
     page: int = _PAGE_FIRST
     rows: deque[Row] = field(default_factory=deque)
     pushed: bool = False
-
-    @property
-    def ended(self) -> bool:
-        return self.skip < 0
 
 
 def _range(reader: _Reader, state: State, wanted: Filter, after: Cursor | None) -> tuple[int | str, int | str, bytes]:

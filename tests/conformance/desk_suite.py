@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -92,6 +93,24 @@ class List:
         await desk_rig.park_many([HOUR_MS] * 120)
         last = await desk_rig.park(2 * HOUR_MS, route="rare")
         assert [row.id for row in await desk_rig.listed(State.PARKED, Filter(route="rare"))] == [last]
+
+    async def test_a_list_has_each_message_once_while_others_before_it_come_and_go(self, desk_rig: DeskRig) -> None:
+        ids = await desk_rig.park_many([HOUR_MS + place for place in range(120)])
+        seen = [row.id async for row in self._while_others_change(desk_rig, ids)]
+        assert sorted(set(ids) - set(seen)) == []
+        assert len(seen) == len(set(seen))
+
+    async def _while_others_change(self, desk_rig: DeskRig, ids: Sequence[bytes]) -> AsyncIterator[Row]:
+        """Yield the rows of a list. Meanwhile those seen leave, and as many come before the others."""
+        seen: list[bytes] = []
+        async for row in desk_rig.desk.rows(State.PARKED, Filter()):
+            yield row
+            seen.append(row.id)
+            if len(seen) in (5, 40):
+                await desk_rig.desk.cancel(seen)
+            elif len(seen) == 70:
+                await desk_rig.park_many([HOUR_MS // 2] * 60)
+        assert len(seen) == len(ids)
 
     async def test_claimed_and_dead_messages_are_listed_with_lease_and_reason(self, desk_rig: DeskRig) -> None:
         dead = await desk_rig.bury("unroutable: no queue is bound")

@@ -4,7 +4,7 @@
 local function row_add(reply, messages, why, id, score, payload_bytes, bytes_left)
   local size = redis.call('HSTRLEN', messages, id)
   if size == 0 and redis.call('HEXISTS', messages, id) == 0 then return bytes_left end
-  if #reply > 2 and size > bytes_left then return nil end
+  if #reply > 3 and size > bytes_left then return nil end
   reply[#reply + 1] = id
   reply[#reply + 1] = score
   reply[#reply + 1] = size
