@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from typing import Annotated, Any
 
@@ -38,10 +38,7 @@ def with_filters(command: Callable[..., None], names: Collection[str] = FILTERS.
 
     @wraps(command)
     def filtered(**given: Any) -> None:
-        filters = {name: given.pop(name) for name in names}
-        for name, value in filters.items():
-            if value == "":  # a variable of a shell that is not set
-                raise SettingsError(f"{as_an_option(name)} is empty")
+        filters = {name: _only(name, given.pop(name)) for name in names}
         command(**given, filters=filters)
 
     parameters: list[inspect.Parameter] = []
@@ -50,12 +47,23 @@ def with_filters(command: Callable[..., None], names: Collection[str] = FILTERS.
     return declared(filtered, parameters)
 
 
+def _only(name: str, values: Sequence[Any] | None) -> Any:
+    """Return the one value that was given. Raises ``SettingsError`` for an empty one, as a variable of a shell that is
+    not set, and for several: only the last would count."""
+    if not values:
+        return 0 if name in _COUNTS else None
+    if len(values) > 1:
+        raise SettingsError(f"{as_an_option(name)} is given more than once. Only the last would count")
+    if values[0] == "":
+        raise SettingsError(f"{as_an_option(name)} is empty")
+    return values[0]
+
+
 def _parameter(name: str) -> inspect.Parameter:
     metavar, text = FILTERS[name]
-    kind: Any = int if name in _COUNTS else str | None
+    kind: Any = list[int] | None if name in _COUNTS else list[str] | None
     option = typer.Option(as_an_option(name), metavar=metavar, min=0 if name in _COUNTS else None, help=text)
-    default = 0 if name in _COUNTS else None
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
 
 
 def key_in(filters: Filters) -> bytes | None:

@@ -33,10 +33,9 @@ from bridge.telemetry.printable import complain
 _ASK_S = 0.25
 
 
-@partial(with_filters, names=("key", "due_after", "due_before"))
+@partial(with_filters, names=("route", "key", "due_after", "due_before"))
 def restore_messages(
-    route: Annotated[str | None, typer.Argument(metavar="[ROUTE]", help="Only this route.")] = None,
-    named: Annotated[str | None, typer.Option("--route", metavar="ROUTE", help="The same as ROUTE.")] = None,
+    only: Annotated[str | None, typer.Argument(metavar="[ROUTE]", help="Only this route, as --route.")] = None,
     ids: Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this message. Repeatable.")] = None,
     *,
     filters: Filters,
@@ -62,9 +61,10 @@ def restore_messages(
     back with new ids. What Redis has is left alone, so a restore may be repeated, interrupted, and run beside
     instances. The page and the API show a running restore, and stop it.
     """
-    route = route or named
+    route = only or filters["route"]
     if from_intake:
-        if route is None or ids or any(filters.values()) or cancelled:
+        others = any(value for name, value in filters.items() if name != "route")
+        if route is None or ids or others or cancelled:
             raise SettingsError("--from-intake needs a ROUTE, and takes no other filter.")
         if NAMED.get():
             raise SettingsError("--from-intake reads Kafka and writes to Redis itself. Leave out --api.")

@@ -115,7 +115,7 @@ class _PlainRequest(Request):
 
 
 class GuardedRoute(APIRoute):
-    """A route with a role. It is checked before the body is read."""
+    """A route with a role. It is checked before the body is read. A parameter may be given once."""
 
     role = Role.ADMIN
 
@@ -128,6 +128,9 @@ class GuardedRoute(APIRoute):
             if caller.role < self.role:
                 text = f"This needs the role {self.role.title}. Your token has the role {caller.role.title}."
                 raise Problem(403, text, role=caller.role.title, needs=self.role.title)
+            given = request.query_params
+            if twice := [name for name in given if len(given.getlist(name)) > 1]:
+                raise Problem(422, f"The parameter {twice[0]} is given more than once. Only the last would count.")
             return await handler(_PlainRequest(request.scope, request.receive))
 
         return guarded

@@ -90,7 +90,9 @@ class MessageFilter(BaseModel):
 
 
 class ListQuery(MessageFilter):
-    """A page of a list."""
+    """A page of a list. An unknown parameter is refused: it may be a filter with a mistake in its name."""
+
+    model_config = ConfigDict(extra="forbid")
 
     state: Literal["parked", "claimed", "dead", "history"] = "parked"
     cursor: Text = None

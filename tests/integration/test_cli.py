@@ -528,8 +528,9 @@ class TestWhatLeftTheStore:
         assert "--header" in shell.refused("list", "--state", "history", "--header", "tenant=a")
 
     @pytest.mark.parametrize("words", [("list",), ("export",), ("restore", "--yes")])
-    def test_an_empty_filter_is_refused_and_never_means_everything(self, shell: Shell, words: tuple[str, ...]) -> None:
+    def test_a_filter_that_is_empty_or_given_twice_is_refused(self, shell: Shell, words: tuple[str, ...]) -> None:
         assert "--key is empty" in shell.refused(*words, "--key", "")
+        assert "--route is given more than once" in shell.refused(*words, "--route", "a", "--route", "b")
 
     def test_what_an_operator_did_is_in_the_audit_log(self, shell: Shell) -> None:
         one, dead = shell.send(), shell.dead("unroutable: nobody")

@@ -29,6 +29,7 @@ OPEN = {"/openapi.json", "/livez", "/readyz", "/startupz", "/version", "/metrics
 #: The lowest role of everything that is no plain reading. A new route is added here on purpose.
 ROLES = {
     ("POST", "/api/v1/messages"): Role.OPERATOR,
+    ("POST", "/api/v1/restore"): Role.OPERATOR,
     ("PATCH", "/api/v1/messages/{id}"): Role.OPERATOR,
     ("DELETE", "/api/v1/messages/{id}"): Role.OPERATOR,
     ("POST", "/api/v1/messages/{id}/deliver"): Role.OPERATOR,

@@ -26,6 +26,12 @@ from tests.unit.raw_properties import Props, sized
 pytestmark = pytest.mark.slow
 
 
+async def test_a_filter_that_is_given_twice_or_has_a_mistake_in_its_name_is_refused() -> None:
+    async with api(Role.VIEWER) as client:
+        await client.get("/messages", 422, rout="orders")
+        await client.get("/messages", 422, header=["nope=1", "tenant=globex"])
+
+
 async def test_a_scheduled_message_is_listed_shown_rescheduled_delivered_and_cancelled() -> None:
     async with api(Role.OPERATOR) as client:
         one = await client.schedule(key="order-1")
