@@ -43,7 +43,6 @@ class MemoryDesk:
         self._memory = store.memory
         self._broker = broker
         self.limits = store.memory.limits
-        self._leads: dict[str, tuple[str, int]] = {}
 
     async def now_ms(self) -> int:
         return self._memory.now_ms()
@@ -92,11 +91,11 @@ class MemoryDesk:
     async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
         self._check()
         now_ms = self._memory.now_ms()
-        holder, ends_ms = self._leads.get(what, (who, 0))
+        holder, ends_ms = self._memory.leads.get(what, (who, 0))
         if holder != who and ends_ms > now_ms:
-            self._leads[what] = holder, min(ends_ms, now_ms + ttl_ms)
+            self._memory.leads[what] = holder, min(ends_ms, now_ms + (ttl_ms or ends_ms))
             return False
-        self._leads[what] = who, now_ms + ttl_ms
+        self._memory.leads[what] = who, now_ms + ttl_ms
         return True
 
     async def put_operation(self, name: str, document: str) -> None:

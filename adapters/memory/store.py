@@ -100,6 +100,8 @@ class Memory:
         self.deal = ""
         self.orders: dict[str, RouteOrder] = {}
         self.operations: dict[str, str] = {}
+        #: Who holds each lease, and until when (Unix ms).
+        self.leads: dict[str, tuple[str, int]] = {}
         self.listeners: list[Callable[[int, int], None]] = []
         self.loss: Loss | None = None
         self.away = ""

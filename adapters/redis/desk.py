@@ -194,14 +194,14 @@ class RedisDesk(RedisPast):
         return retried
 
     async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
-        """Take a lease that is free, or extend one's own."""
+        """Take a lease that is free, or extend one's own; with 0, give it back."""
         key = f"{self._keys.lead}:{what}"
         with store_errors():
-            if await self._client.set(key, who, nx=True, px=ttl_ms):
+            if ttl_ms and await self._client.set(key, who, nx=True, px=ttl_ms):
                 return True
             # A time limit longer than any that is given dates from before the clock stepped back.
             mine = bool(await self._client.get(key) == who.encode())
-            if mine or await self._client.pttl(key) > ttl_ms:
+            if mine or await self._client.pttl(key) > ttl_ms > 0:
                 await self._client.pexpire(key, ttl_ms)
             return mine
 

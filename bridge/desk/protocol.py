@@ -73,7 +73,9 @@ class Desk(PastDesk, Protocol):
         """Return how many parked messages are due between each two of the ascending moments (the second exclusive)."""
 
     async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
-        """Return whether ``who`` holds the lease ``what``, taken or extended for ``ttl_ms`` if no other holds it."""
+        """Return whether ``who`` holds the lease ``what``, taken or extended for ``ttl_ms`` if no other holds it.
+
+        With 0 ``who`` gives its lease back."""
 
     async def put_operation(self, name: str, document: str) -> None:
         """Keep a small document about a bulk operation. The store keeps ``OPERATIONS_MAX``, those with the last ids."""

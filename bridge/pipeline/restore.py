@@ -8,11 +8,14 @@ rows are believed.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
+from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import (
     START,
     UNDONE,
@@ -34,6 +37,8 @@ from bridge.pipeline.putback import BATCH, RATE, Fate, Overdue, Pace, PutBack, R
 _EVERYTHING = JournalFilter()
 #: A message that arrived so lately may have its row before it is parked. The store is asked again after this time.
 _YOUNG_MS, _SETTLE_S = 10_000, 2.0
+#: How long a restore that died keeps others waiting, and how often they ask.
+_TURN_MS, _ASK_S = 10_000, 0.1
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,7 @@ class Restorer:
         self._journal = journal
         self._moves = moves
         self._tail = MoveTail(journal, moves)
+        self._name = secrets.token_hex(8)
 
     async def count(self, wanted: JournalFilter) -> int:
         """Return how many rows match. Raises ``JournalUnavailable``."""
@@ -95,14 +101,15 @@ class Restorer:
         putback = PutBack(self._store, self._desk, order.overdue, Pace(order.max_rate), order.dry_run)
         wanted = replace(order.wanted, arrived_until_ms=await self._desk.now_ms())  # what comes later is no loss
         while rows := await self._journal.page(wanted, restored.place, min(BATCH, order.max_rate)):
-            missing = await self.missing(rows, began_s)
-            now_ms = await self._desk.now_ms()
-            if not order.dry_run:  # in the journal first: after a crash the next restore parks them
-                undone = [row.id for row in missing if row.state in UNDONE]
-                await self._note("restored", Written.WAITING, undone, now_ms, order.by)
-            fates = await putback.put([_returning(row) for row in missing])
-            if not order.dry_run:
-                await self._remember(missing, fates, now_ms, order.by)
+            async with self._turn(order, restored, progress):
+                missing = await self.missing(rows, began_s)
+                now_ms = await self._desk.now_ms()
+                if not order.dry_run:  # in the journal first: after a crash the next restore parks them
+                    undone = [row.id for row in missing if row.state in UNDONE]
+                    await self._note("restored", Written.WAITING, undone, now_ms, order.by)
+                fates = await putback.put([_returning(row) for row in missing])
+                if not order.dry_run:
+                    await self._remember(missing, fates, now_ms, order.by)
             absent = {row.id for row in missing}
             restored.counts.update((row.route, Fate.THERE) for row in rows if row.id not in absent)
             restored.counts.update((row.route, fates[row.id]) for row in missing)
@@ -113,6 +120,23 @@ class Restorer:
                 await progress(restored)
         restored.place = START
         return restored
+
+    @asynccontextmanager
+    async def _turn(self, order: RestoreOrder, restored: Restored, progress: Progress | None) -> AsyncIterator[None]:
+        """Wait until no other restore of this store is at a page. What it parks may leave at once: who had looked for
+        it before would park it a second time."""
+        if order.dry_run:
+            yield
+            return
+        while not await self._desk.lead("restore page", self._name, _TURN_MS):
+            if progress is not None:
+                await progress(restored)
+            await asyncio.sleep(_ASK_S)
+        try:
+            yield
+        finally:
+            with suppress(StoreUnavailable):
+                await self._desk.lead("restore page", self._name, 0)
 
     async def missing(self, rows: Sequence[JournalMessage], began_s: float) -> list[JournalMessage]:
         """Return those rows whose messages wait and are not in the store, as they are now.

@@ -456,6 +456,14 @@ class Lead:
         await desk_rig.pass_by(await desk.now_ms() + 25)
         assert await desk.lead("webhook", "b", 60_000)
 
+    async def test_a_lease_is_given_back_by_its_holder_alone(self, desk_rig: DeskRig) -> None:
+        desk = desk_rig.desk
+        assert await desk.lead("webhook", "a", 60_000)
+        assert not await desk.lead("webhook", "b", 0)
+        assert not await desk.lead("webhook", "b", 60_000)
+        assert await desk.lead("webhook", "a", 0)
+        assert await desk.lead("webhook", "b", 60_000)
+
     async def test_an_expired_lease_is_free(self, desk_rig: DeskRig) -> None:
         desk = desk_rig.desk
         assert await desk.lead("webhook", "a", 20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from bridge.core.message import HeaderValue
 from bridge.desk.past import PastFilter
 from bridge.operate.describe import life_of, with_flow
 from bridge.pipeline.journal_watch import JournalWatch
-from bridge.pipeline.putback import OVERDUE, Fate, Overdue
+from bridge.pipeline.putback import OVERDUE, Fate, Overdue, PutBack, Restorable
 from bridge.pipeline.restore import RestoreOrder, Restorer
 from bridge.telemetry.health import WELL
 from tests.unit.house import HOUR_MS, SHARDS, House
@@ -395,6 +396,35 @@ class TestRestore:
         again.source.feed(b"", {"x-delay-cancel": "m-1"})
         await again.park()
         assert again.parked() == 0
+
+    async def test_two_restores_at_once_deliver_no_message_twice(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The slow restore has found a message missing when the other one parks it and it leaves."""
+        put, looked, go_on = PutBack.put, asyncio.Event(), asyncio.Event()
+
+        async def slowly(self: PutBack, messages: Sequence[Restorable]) -> dict[bytes, Fate]:
+            if not looked.is_set():
+                looked.set()
+                await go_on.wait()
+            return await put(self, messages)
+
+        monkeypatch.setattr(PutBack, "put", slowly)
+        house = await opened(journal)
+        house.publish("a", HOUR_MS)
+        await house.park()
+        await written(house)
+        fresh = await emptied(house, journal)
+        fresh.clock.advance(2 * HOUR_MS)
+        slow = asyncio.ensure_future(restored(fresh, journal))
+        await looked.wait()
+        other = asyncio.ensure_future(restored(fresh, journal))
+        await asyncio.wait([other], timeout=0.05)
+        await fresh.deliver()
+        go_on.set()
+        found = await asyncio.gather(slow, other)
+        assert sorted(each.get("parked", 0) for each in found) == [0, 1]
+        assert await delivered(fresh) == ["a"]
 
 
 class TestHistory:
