@@ -247,6 +247,21 @@ class Partition:
 
     def __init__(self, tp: TopicPartition, intake: KafkaIntake, topic_id: TopicId, begin: StartOffset) -> None:
         self.tp = tp
+        self.caught_up_ms = 0
+        self.order_key = f"{tp.topic}/{tp.partition}".encode()
+        self.topic_id = topic_id
+        self.note = note_of(topic_id, begin.cut)
+        self.cut = begin.cut
+        self.follow(intake)
+        self.progress = CommitProgress()
+        self.next = begin.offset
+        self.committed: int | None = None
+        self.in_hand = 0
+        self.leaving = False
+        self.alive = True
+
+    def follow(self, intake: KafkaIntake) -> None:
+        """Read for this intake from now on: at a reload a topic may become that of another route."""
         self.route = intake.route
         self.wanted = frozenset(name.decode() for name in intake.wanted)
         self.keyed = intake.keyed
@@ -254,23 +269,12 @@ class Partition:
         self.seal = intake.seal
         self.prioritized = intake.prioritized
         self.by_record = intake.by_record
-        self.caught_up_ms = 0
-        self.own_target = (intake.naming.target(tp.topic) or "").encode()
+        self.own_target = (intake.naming.target(self.tp.topic) or "").encode()
         self.headers_max = sys.maxsize if intake.headers_max is None else intake.headers_max
-        self.order_key = f"{tp.topic}/{tp.partition}".encode()
-        self.topic_id = topic_id
-        self.note = note_of(topic_id, begin.cut)
         # Stored marks of another order cover other records, so a spread partition has a name of its own.
-        number = f"{tp.partition}/spread" if intake.spread else f"{tp.partition}"
-        self.origin = f"{topic_id.topic}/{number}".encode()
-        self.later = f"{topic_id.topic}@{begin.cut}/{number}".encode()
-        self.cut = begin.cut
-        self.progress = CommitProgress()
-        self.next = begin.offset
-        self.committed: int | None = None
-        self.in_hand = 0
-        self.leaving = False
-        self.alive = True
+        number = f"{self.tp.partition}/spread" if intake.spread else f"{self.tp.partition}"
+        self.origin = f"{self.topic_id.topic}/{number}".encode()
+        self.later = f"{self.topic_id.topic}@{self.cut}/{number}".encode()
 
     def deliveries(self, records: Sequence[ConsumerRecord], now_ms: int) -> list[Delivery]:
         """Convert records to deliveries, in order, and count them as handed over. If a header repeats, the last one

@@ -196,6 +196,8 @@ class KafkaSource:
     def follow(self, intakes: Sequence[KafkaIntake]) -> None:
         """Read the topics of these intakes from now on. The group assigns its partitions again where topics differ."""
         self._intakes.follow(intakes)
+        for tp, part in self._parts.items():  # the group assigns nothing again where the topics stay the same
+            part.follow(self._intakes.of(tp.topic))
         self._held.routes = len(self._intakes.routes)
         self._subscribe()
 

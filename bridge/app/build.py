@@ -18,7 +18,7 @@ from bridge.core.orders import RouteOrders
 from bridge.core.ports import ParkingStore
 from bridge.parking.identity import Ids, new_instance
 from bridge.pipeline.assemble import Stages, assemble
-from bridge.pipeline.derive import level_rules, pipeline_rules, retry_rules, several_lanes
+from bridge.pipeline.derive import all_lanes, level_rules, pipeline_rules, retry_rules
 from bridge.pipeline.ends import Ends, RelayEnds
 from bridge.pipeline.fan_out import FanOut
 from bridge.pipeline.journal_watch import JournalWatch
@@ -77,7 +77,7 @@ def build(
     metrics, live = Metrics(_announced(process)), _Live(process)
     mend = mending(broker, live.settings, health)
     ends = broker.ends.open_ends(process, clock, health, mend, store.secret)
-    fan_out = FanOut(ends.sink, several_lanes(process.delivering))
+    fan_out = FanOut(ends.sink, all_lanes(process.delivering))
     tracer = open_tracer(process, broker, instance)
     source, sink = traced(ends.source or NoIntake(), fan_out, tracer)
     rules = pipeline_rules(process, settings, ends.window, ends.taken_max)
@@ -145,7 +145,7 @@ class _Live:
         process = self.process = replanned(self.process, new)
         sharing.follow(_announced(process))
         metrics.follow(_announced(process))
-        fan_out.follow(several_lanes(process.delivering))
+        fan_out.follow(all_lanes(process.delivering))
         if tracer is not None:
             tracer.follow(places_of(process))
         stages.follow(pipeline_rules(process, process.settings, ends.window, ends.follow(process)))

@@ -113,10 +113,9 @@ def dispatch_rules(settings: Settings, window: int) -> ClaimRules:
     )
 
 
-def several_lanes(settings: Settings) -> dict[str, tuple[str, ...]]:
-    """Return the lanes of each route that has several destinations."""
-    lanes = {name: tuple(settings.lanes_of(name)) for name in settings.routes}
-    return {name: names for name, names in lanes.items() if len(names) > 1}
+def all_lanes(settings: Settings) -> dict[str, tuple[str, ...]]:
+    """Return the lanes of each route."""
+    return {name: tuple(settings.lanes_of(name)) for name in settings.routes}
 
 
 def rate_limits(settings: Settings) -> dict[str, float]:

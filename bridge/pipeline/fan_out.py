@@ -72,7 +72,7 @@ class FanOut:
     _answered: Callable[[list[Result[Claim]]], None]
 
     def __init__(self, sink: Sink[Claim | Copy], lanes: Mapping[str, Sequence[str]]) -> None:
-        """``lanes``: for each route with several destinations, the names under which the sink knows them."""
+        """``lanes``: for each route the names under which the sink knows its destinations."""
         self._sink = sink
         self._lanes: dict[str, tuple[str, ...]] = {}
         self.follow(lanes)
@@ -81,8 +81,11 @@ class FanOut:
         self.able = sink.able
 
     def follow(self, lanes: Mapping[str, Sequence[str]]) -> None:
-        """Use these lanes, too, from now on. Lanes of removed routes stay: their copies may be under way."""
-        self._lanes.update((route, tuple(names)) for route, names in lanes.items())
+        """Use the lanes of all routes. Those of removed routes stay, because their copies may be under way. So a route
+        that comes back with one destination has one lane."""
+        self._lanes.update(
+            (route, tuple(names)) for route, names in lanes.items() if len(names) > 1 or route in self._lanes
+        )
 
     def on_answers(self, answered: Callable[[list[Result[Claim]]], None]) -> None:
         """Set the listener for results."""

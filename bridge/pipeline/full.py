@@ -82,7 +82,10 @@ class Fullness:
         """Learn which routes are full. Raises ``StoreUnavailable``."""
         if not self._limits and not self._full:
             return
-        counts = await self._store.parked_by_route(tuple(self._limits)) if self._limits else {}
+        asked = await self._store.parked_by_route(tuple(self._limits)) if self._limits else {}
+        counts = {
+            route: number for route, number in asked.items() if route in self._limits
+        }  # a reload may come between
         full = frozenset(route for route, number in counts.items() if self._is_full(route, number))
         for route in full | self._full:
             text = self._sentence(route, counts[route]) if route in full else ""

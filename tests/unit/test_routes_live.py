@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+from collections.abc import Collection
 
-from adapters.kafka.intake import Intakes, KafkaIntake
+import pytest
+from aiokafka import TopicPartition
+
+from adapters.kafka.intake import Intakes, KafkaIntake, Partition, StartOffset
+from adapters.kafka.source import KafkaSource
+from adapters.kafka.topology.topic_ids import TopicId
+from adapters.memory.memory_sink import HOLD, MemorySink
+from bridge.core.clock import StoreClock
+from bridge.core.message import Claim, Outcome
+from bridge.core.ports import Result
 from bridge.delay.naming import Naming
 from bridge.pipeline import gate
+from bridge.pipeline.fan_out import Copy, FanOut
 from bridge.pipeline.full import Fullness, IntakeGate, ParkedLimit
 from bridge.process.members import Sharing
+from bridge.settings import Kafka
 from bridge.telemetry.health import Health
 from tests.unit.house import House
+from tests.unit.test_fan_out import claim
 from tests.unit.test_full import Counts
 from tests.unit.test_held import held_in
 from tests.unit.test_rate import after
@@ -75,6 +88,36 @@ async def test_the_others_learn_of_a_new_route_with_the_next_report() -> None:
     assert sharing.report({})["routes"] == ["bills", "orders"]
 
 
+async def test_a_full_route_that_goes_during_a_look_breaks_nothing() -> None:
+    health, counts = Health(), Counts()
+    full = Fullness(counts, {"bills": ParkedLimit(messages=1)}, IntakeGate(lambda _: None), health)  # type: ignore[arg-type]
+
+    async def slowly(routes: Collection[str]) -> dict[str, int]:
+        full.follow({})
+        return dict.fromkeys(routes, 1)
+
+    counts.parked_by_route = slowly  # type: ignore[method-assign]
+    await full.look()
+    await full.look()
+    assert health.troubles() == {}
+
+
+async def test_a_route_that_comes_back_with_one_destination_sends_to_that_alone() -> None:
+    inner, results = MemorySink[Claim | Copy](10), list[Result[Claim]]()
+    sink = FanOut(inner, {"orders": ("orders", "orders/1")})
+    sink.on_answers(results.extend)
+    inner.script(HOLD, HOLD)
+    sink.publish([claim()])
+    sink.follow({})
+    sink.follow({"orders": ("orders",), "bills": ("bills",)})
+    sink.publish([claim(number=1), claim("bills", 2)])
+    inner.answer_held()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert [letter.route for letter in inner.published] == ["orders", "orders/1", "orders", "bills"]
+    assert [result.outcome for result in results] == [Outcome.CONFIRMED] * 3
+
+
 def test_a_topic_that_a_kafka_consumer_still_has_keeps_its_route_until_another_route_names_it() -> None:
     def intake(route: str, topic: str) -> KafkaIntake:
         return KafkaIntake(route, Naming(topic, route), frozenset())
@@ -88,3 +131,14 @@ def test_a_topic_that_a_kafka_consumer_still_has_keeps_its_route_until_another_r
     invoices = intake("invoices", "bills.delay")
     intakes.follow([orders, invoices])
     assert intakes.of("bills.delay") is invoices
+
+
+async def test_a_kafka_topic_that_changes_its_route_at_a_reload_is_parked_for_the_new_route() -> None:
+    """The group assigns nothing again, because the topics are the same."""
+    naming, health = Naming("bills.delay", "bills"), Health()
+    old, new = KafkaIntake("bills", naming, frozenset()), KafkaIntake("invoices", naming, frozenset({b"x-delay"}))
+    source = KafkaSource(Kafka(), [old], StoreClock(), 1 << 20, health, lambda: None)
+    tp = TopicPartition("bills.delay", 0)
+    part = source._parts[tp] = Partition(tp, old, TopicId("cluster", "id"), StartOffset(5))
+    source.follow([new])
+    assert (part.route, part.wanted, part.next) == ("invoices", frozenset({"x-delay"}), 5)
