@@ -34,6 +34,8 @@ class ProblemDetails(BaseModel):
 Reason = Annotated[str, Field(max_length=500, description="why, for the audit log", examples=["customer called"])]
 Moment = Annotated[str, Field(max_length=100)]
 Text = Annotated[str | None, Field(max_length=2000)]
+#: A filter whose absence means everything: a variable of a script that is not set must not.
+Given = Annotated[str | None, Field(min_length=1, max_length=2000)]
 
 
 class Asked(BaseModel):
@@ -116,13 +118,13 @@ class Bulk(NewDue):
 
 
 class Restore(WithReason):
-    """What to restore from the journal; what is left out or empty does not restrict."""
+    """What to restore from the journal; what is left out does not restrict."""
 
-    route: Text = None
-    key: Text = None
-    ids: Annotated[list[str], Field(max_length=_LONGEST, fail_fast=True)] = []
-    due_after: Text = Field(None, examples=["-1h"], description="a time, or a duration from now")
-    due_before: Text = None
+    route: Given = None
+    key: Given = None
+    ids: Annotated[list[str] | None, Field(min_length=1, max_length=_LONGEST, fail_fast=True)] = None
+    due_after: Given = Field(None, examples=["-1h"], description="a time, or a duration from now")
+    due_before: Given = None
     cancelled: bool = Field(False, description="also what was cancelled or replaced, as far back as journal.keep")
     overdue: Overdue = Field(Overdue.DELIVER, description="what becomes of messages whose due moment has passed")
     dry_run: bool = False
