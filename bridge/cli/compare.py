@@ -14,7 +14,7 @@ from bridge.cli import output as to
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.core.errors import PostdateError, Refused
 from bridge.lab.command import about, make_folder, reporting, shared_settings
-from bridge.lab.compare import check_servers, measurement, why_no_plugin
+from bridge.lab.compare import check_servers, lacking, measurement
 from bridge.lab.compare_modes import BY_NAME, ComparePlan, Mode, as_set, chosen, left_out, load_sentence, with_options
 from bridge.lab.compare_page import missing, write_figures, write_pictures
 from bridge.lab.compare_result import ModeResult, complaints, document, unfinished
@@ -36,7 +36,7 @@ def compare(
         typer.Option(
             "--modes",
             metavar="LIST",
-            help="Only these modes: plain, redis, levels, alone, ladder, plugin, ttl; with commas.",
+            help=f"Only these modes: {', '.join(BY_NAME)}; with commas.",
         ),
     ] = None,
     rates: Annotated[
@@ -56,8 +56,9 @@ def compare(
 ) -> None:
     """Compare ways to delay messages on your own RabbitMQ. Every method gets the same messages.
 
-    It compares postdate's modes, its levels without a running postdate (alone), the delayed-message plugin if the
-    broker has it, and one queue with a TTL per message. Messages without a delay give the scale. It writes
+    It compares postdate's modes, its levels without a running postdate (alone), quorum queues of RabbitMQ 4.4 that
+    delay by themselves (unaided), the delayed-message plugin if the broker has it, and one queue with a TTL per
+    message. Messages without a delay give the scale. It writes
     compare.json, table.md, report.html and pictures, and deletes its queues, exchanges and keys at the end. Exit code 1
     if a message of a postdate mode was lost, duplicated or early.
     """
@@ -70,9 +71,8 @@ def _measure(settings: Settings, plan: ComparePlan, wanted: list[str], output: O
     results: list[ModeResult] = []
     versions = own_versions()
     with every_signal_interrupts():
-        no_plugin = why_no_plugin(settings) if "plugin" in wanted else ""
         how, longest_ms = settings.levels.rounding, max(longest for _, longest in plan.delays_ms())
-        absent = left_out(wanted, no_plugin, settings.headers.levels, longest_ms, how)
+        absent = left_out(wanted, lacking(settings, wanted), settings.headers.levels, longest_ms, how)
         for name, reason in absent.items():
             say(f"Left out: {name}, because {reason}.")
         modes = [as_set(BY_NAME[name], how) for name in wanted if name not in absent]

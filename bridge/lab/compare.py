@@ -305,10 +305,14 @@ def _probe(settings: Settings) -> Iterator[ComparableBroker]:
         yield _comparable(broker)
 
 
-def why_no_plugin(settings: Settings) -> str:
-    """Why the delayed-message plugin cannot be used; "" if it can. Raises ``Unreachable`` with what to type."""
-    with _probe(settings) as broker:
-        return broker.why_no_plugin()
+def lacking(settings: Settings, wanted: Sequence[str]) -> dict[str, str]:
+    """The wanted modes that the broker cannot do, with reasons. Raises ``Unreachable`` with what to type."""
+    found = {}
+    for name in wanted:
+        with _probe(settings) as broker:
+            if reason := broker.why_not(name):
+                found[name] = reason
+    return found
 
 
 def check_servers(settings: Settings, modes: Sequence[Mode]) -> None:

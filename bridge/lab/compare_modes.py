@@ -8,6 +8,7 @@ from enum import Enum
 
 from bridge.core.errors import SettingsError
 from bridge.delay.duration import write_duration
+from bridge.delay.header import NATIVE
 from bridge.delay.ladder import whole_seconds
 from bridge.delay.levels import rounding
 from bridge.lab.command import numbers, seconds
@@ -80,7 +81,7 @@ class Mode:
         return self.rounding is Rounding.NONE
 
 
-# The colours of Okabe and Ito, which people with any colour vision can tell apart.
+# The colours of Okabe and Ito, which people with any colour vision can tell apart, and two of Paul Tol's.
 MODES = (
     Mode(
         "plain",
@@ -135,6 +136,25 @@ MODES = (
         rounding=Rounding.SECOND,
     ),
     Mode(
+        "native",
+        "native",
+        "A quorum queue of RabbitMQ 4.4 or later delays by itself. postdate brings each message to it, and then to its "
+        "destination.",
+        "run on an earlier RabbitMQ, list, cancel, reschedule",
+        "nothing",
+        "#882255",
+        route_mode="native",
+    ),
+    Mode(
+        "unaided",
+        "RabbitMQ 4.4 alone",
+        "The quorum queue of the consumers delays. The producer writes the due moment in x-opt-delivery-time.",
+        "delay in a classic queue, refuse a bad value, list, cancel, reschedule",
+        "nothing",
+        "#999933",
+        asks=NATIVE,
+    ),
+    Mode(
         "plugin",
         "plugin",
         "An exchange of type x-delayed-message, which keeps waiting messages in Mnesia on one node.",
@@ -164,12 +184,12 @@ def as_set(mode: Mode, how: str) -> Mode:
 
 
 def left_out(
-    wanted: Collection[str], no_plugin: str, levels_ms: Sequence[int], longest_ms: int, how: str = "up"
+    wanted: Collection[str], lacking: Mapping[str, str], levels_ms: Sequence[int], longest_ms: int, how: str = "up"
 ) -> dict[str, str]:
     """The modes that cannot be measured here, by name, each with its reason.
 
-    ``no_plugin`` is the reason why there is no plugin, "" if there is one. ``levels_ms`` is ``headers.levels``, ``how``
-    is ``levels.rounding``, ``longest_ms`` the longest delay of the plan.
+    ``lacking``: what the broker cannot do, with reasons. ``levels_ms`` is ``headers.levels``, ``how`` is
+    ``levels.rounding``, ``longest_ms`` the longest delay of the plan.
     """
     found = {}
     for mode in MODES:
@@ -182,8 +202,8 @@ def left_out(
             )
         elif mode.by_level and mode.bridged and how == "refuse":
             found[mode.name] = "levels.rounding = refuse makes a dead letter of every delay that is no level"
-        elif mode.name == "plugin" and no_plugin:
-            found[mode.name] = no_plugin
+        elif mode.name in lacking:
+            found[mode.name] = lacking[mode.name]
     return found
 
 

@@ -114,8 +114,8 @@ class ComparableBroker(TrialBroker, Protocol):
     def create_front(self, mode: str) -> None:
         """Create what a mode without postdate needs in front of the destination."""
 
-    def why_no_plugin(self) -> str:
-        """Why the delayed-message plugin cannot be used; "" if it can."""
+    def why_not(self, mode: str) -> str:
+        """Why this broker cannot run a mode; "" if it can. Afterwards the connection may be closed."""
 
 
 class BrokerLab(Protocol):

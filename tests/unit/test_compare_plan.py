@@ -36,6 +36,8 @@ LEVELS = (1000, 5000, 10_000)
         ("alone", 1001, 5000),
         ("ladder", 1000, 1000),
         ("ladder", 1001, 2000),
+        ("native", 1234, 1234),
+        ("unaided", 1234, 1234),
     ],
 )
 def test_a_mode_promises_its_own_rounding(mode: str, asked_ms: int, promised: int) -> None:
@@ -70,12 +72,13 @@ def test_levels_that_no_delay_reaches_are_not_created() -> None:
 
 def test_a_mode_that_cannot_be_measured_here_is_left_out_with_its_reason() -> None:
     wanted = [mode.name for mode in MODES]
-    assert left_out(wanted, "no such exchange", LEVELS, 10_000) == {"plugin": "no such exchange"}
-    assert left_out(wanted, "", LEVELS, 10_000) == {}
-    assert left_out(["ttl"], "no such exchange", LEVELS, 10_000) == {}
+    lacking = {"plugin": "no such exchange", "native": "RabbitMQ 4.3"}
+    assert left_out(wanted, lacking, LEVELS, 10_000) == lacking
+    assert left_out(wanted, {}, LEVELS, 10_000) == {}
+    assert left_out(["ttl"], lacking, LEVELS, 10_000) == {}
     too_short = "headers.levels ends at 10s, and delays of up to 11s are measured"
-    assert left_out(wanted, "", LEVELS, 11_000) == {"levels": too_short, "alone": too_short}
-    assert left_out(wanted, "", LEVELS, 10_000, "refuse") == {
+    assert left_out(wanted, {}, LEVELS, 11_000) == {"levels": too_short, "alone": too_short}
+    assert left_out(wanted, {}, LEVELS, 10_000, "refuse") == {
         "levels": "levels.rounding = refuse makes a dead letter of every delay that is no level"
     }
 
@@ -83,7 +86,7 @@ def test_a_mode_that_cannot_be_measured_here_is_left_out_with_its_reason() -> No
 def test_an_untidy_mode_has_no_backlog_and_only_our_own_bridge_is_restarted() -> None:
     plan = ComparePlan()
     assert "backlog" not in plan.kinds_of(BY_NAME["plugin"])
-    assert [mode.name for mode in MODES if "restart" in plan.kinds_of(mode)] == ["redis", "levels", "ladder"]
+    assert [mode.name for mode in MODES if "restart" in plan.kinds_of(mode)] == ["redis", "levels", "ladder", "native"]
     assert list(plan.kinds_of(BY_NAME["plain"])) == ["rate", "flood"]
 
 
@@ -94,7 +97,7 @@ def test_the_steps_have_a_title_for_each_rate() -> None:
 
 def test_the_load_is_announced_in_numbers_before_a_run() -> None:
     text = load_sentence(ComparePlan(), list(MODES))
-    for part in ("Ways: 7", "500 and 2,000 messages per second", "20,000", "100,000 that wait", "70 MB", "deleted"):
+    for part in ("Ways: 9", "500 and 2,000 messages per second", "20,000", "100,000 that wait", "70 MB", "deleted"):
         assert part in text
     assert "that wait" not in load_sentence(quick(ComparePlan()), list(MODES))
 

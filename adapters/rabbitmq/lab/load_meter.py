@@ -11,12 +11,14 @@ import ssl
 import time
 from bisect import bisect_left
 from collections.abc import Callable
+from math import ceil
 
 from pika import frame, spec
 
 from adapters.rabbitmq.lab.trial_objects import broker_errors
 from adapters.rabbitmq.lab.wire import RabbitWire
 from adapters.rabbitmq.raw.frames import ACK, BODY, METHOD, NACK, OVERHEAD, frame_head, method_id, tag_and_flag
+from bridge.delay.header import NATIVE
 from bridge.lab.load import STAMP, Got, Load, Sent, Tally
 from bridge.settings import RabbitMQ
 
@@ -39,7 +41,7 @@ class RabbitGenerator:
         self._headers: dict[int, bytes] = {}
         self._delays = load.delays()
         # One due moment for all, to the millisecond. Only then do the messages have an order.
-        self._at_moment = bool(load.due_at) and load.asks == "x-delay"
+        self._at_moment = bool(load.due_at) and load.asks in ("x-delay", NATIVE)
         self._body_head = frame_head.pack(3, 1, load.size)
         self._pad = b"x" * (load.size - STAMP.size) + b"\xce"
         self._out = bytearray()
@@ -80,7 +82,7 @@ class RabbitGenerator:
             delay_ms = self._delay_ms(now)
             due = load.due_at if self._at_moment else now + delay_ms / 1000
             self._out += self._publish
-            self._out += self._header(delay_ms)
+            self._out += self._header(ceil(due * 1000) if load.asks == NATIVE else delay_ms)
             self._out += self._body_head
             self._out += STAMP.pack(load.run << 32 | self._sent, due)
             self._out += self._pad
@@ -95,12 +97,13 @@ class RabbitGenerator:
         return next(self._delays)
 
     def _header(self, delay_ms: int) -> bytes:
+        """The header frame of a message. Where RabbitMQ delays by itself, ``delay_ms`` is its due moment."""
         headers = self._headers.get(delay_ms)
         if headers is None:
             properties = spec.BasicProperties(
                 headers={}, delivery_mode=2, content_type="application/octet-stream", message_id="load"
             )
-            if self._at_moment:
+            if self._at_moment and self._load.asks != NATIVE:
                 properties.headers["x-deliver-at"] = round(self._load.due_at * 1000)
             elif delay_ms and self._load.asks == EXPIRATION:
                 properties.expiration = str(delay_ms)

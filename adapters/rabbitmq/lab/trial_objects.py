@@ -11,6 +11,7 @@ import pika
 from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
 
 from adapters.rabbitmq import connection
+from adapters.rabbitmq.native_guard import delays_natively
 from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
 from adapters.rabbitmq.topology.declaring import declare, planned_names
 from adapters.rabbitmq.trouble import sentence
@@ -100,8 +101,14 @@ class RabbitTrialBroker(AbstractContextManager["RabbitTrialBroker"]):
         with broker_errors():
             self._on_a_channel(lambda channel: _FRONTS[mode](channel, self._names))
 
-    def why_no_plugin(self) -> str:
-        """Why the delayed-message plugin cannot be used; "" if it can. Afterwards the connection may be closed."""
+    def why_not(self, mode: str) -> str:
+        """Why this broker cannot run a mode; "" if it can. Afterwards the connection may be closed."""
+        version = self.versions["rabbitmq"]
+        if mode in ("native", "unaided") and not delays_natively(version):
+            return f"RabbitMQ {version} delays nothing by itself: that begins with 4.4"
+        return self._why_no_plugin() if mode == "plugin" else ""
+
+    def _why_no_plugin(self) -> str:
         name = f"postdate.compare.probe.{secrets.token_hex(3)}"
         with broker_errors():
             try:
@@ -171,10 +178,23 @@ def _ttl(channel: Any, names: RunNames) -> None:
     channel.queue_bind(names.intake, names.front)
 
 
+def _unaided(channel: Any, names: RunNames) -> None:
+    """The consumers' queue becomes a quorum queue."""
+    channel.exchange_declare(names.front, "fanout", durable=True)
+    channel.queue_delete(names.queue)
+    channel.queue_declare(names.queue, durable=True, arguments={"x-queue-type": "quorum"})
+    channel.queue_bind(names.queue, names.front)
+
+
 def _plugin(channel: Any, names: RunNames) -> None:
     """The plugin's exchange, with the destination bound to it."""
     channel.exchange_declare(names.front, _PLUGIN_TYPE, durable=True, arguments={"x-delayed-type": "topic"})
     channel.exchange_bind(names.target, names.front, "#")
 
 
-_FRONTS: Mapping[str, Callable[[Any, RunNames], None]] = {"plain": _plain, "ttl": _ttl, "plugin": _plugin}
+_FRONTS: Mapping[str, Callable[[Any, RunNames], None]] = {
+    "plain": _plain,
+    "unaided": _unaided,
+    "ttl": _ttl,
+    "plugin": _plugin,
+}
