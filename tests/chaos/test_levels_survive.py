@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.bridge_process import Tables
-from tests.chaos.conftest import OpenLedger
+from tests.bridge_process import Bridge, Tables
+from tests.chaos.conftest import OpenLedger, freeze_again_and_again
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.level_line import LevelLine, require_native
 
 pytestmark = pytest.mark.rabbitmq
 
 OpenLevels = Callable[..., LevelLine]
-RATE = 300.0
+RATE, LONG_RATE = 300.0, 2000.0
 IN_FLIGHT = 100
 SMALL: Tables = {
     "rabbitmq": {"prefetch": IN_FLIGHT, "window": IN_FLIGHT},
@@ -29,6 +29,8 @@ COPIES_MAX = 2 * IN_FLIGHT
 #: What RabbitMQ could not move on while it was starting it looks at again at such intervals, and moves on at the second
 #: look at the latest. On the devstack's own brokers an interval is 20 s.
 _TRIES_AGAIN_S = 180
+#: How often a test at the high rate does harm.
+_HARMS = 3
 MODES = pytest.mark.parametrize(
     ("mode", "delays_ms"), [("levels", (0, 1500)), ("ladder", (0, 3000)), ("native", (0, 3000))]
 )
@@ -112,6 +114,45 @@ def test_an_alarm_on_memory_delays_messages_and_loses_none(
     ledger.stop_producing()
     ledger.settle().assert_kept(copies_max=0)
     print(f"late at most {ledger.late_after(calm):.1f} s once it was over")
+
+
+def _freeze(broker: RabbitMQ, bridge: Bridge) -> None:
+    freeze_again_and_again(broker)
+
+
+def _kill_broker(broker: RabbitMQ, bridge: Bridge) -> None:
+    broker.remember()
+    broker.kill()
+    broker.start()
+
+
+def _kill_bridge(broker: RabbitMQ, bridge: Bridge) -> None:
+    bridge.kill()
+    bridge.start()
+
+
+@pytest.mark.parametrize("harm", [_freeze, _kill_broker, _kill_bridge])
+@pytest.mark.long
+@pytest.mark.timeout(500)
+def test_native_delays_at_a_high_rate_lose_nothing_and_nothing_is_early(
+    open_levels: OpenLevels,
+    open_ledger: OpenLedger,
+    own_rabbitmq: RabbitMQ,
+    harm: Callable[[RabbitMQ, Bridge], None],
+) -> None:
+    line = open_levels("native")
+    ledger = open_ledger(line)
+    bridge = line.run()
+    ledger.produce(LONG_RATE, (0, 3000))
+    for _ in range(_HARMS):
+        ledger.wait_arrivals(2000, 60)
+        harm(own_rabbitmq, bridge)
+    ledger.wait_arrivals(2000, 60)
+    ledger.stop_producing()
+    verdict = ledger.settle(2 * _TRIES_AGAIN_S + 20)
+    print(verdict)
+    verdict.assert_kept(_HARMS * COPIES_MAX)
+    assert bridge.running()
 
 
 def test_a_stop_under_load_ends_with_0_and_leaves_no_copies(open_levels: OpenLevels, open_ledger: OpenLedger) -> None:

@@ -283,3 +283,5 @@ def test_check_fails_while_the_header_reaches_the_intake(judged: Line, capsys: p
     assert has(answers("check", judged.file(), capsys)["FAIL"], words), "by a binding that setup does not know"
     judged.delete_queue(timed(judged))
     assert has(answers("check", judged.file(), capsys)["FAIL"], words), "before setup"
+    judged.delete_queue(judged.intake)
+    assert not has(answers("check", judged.file(), capsys)["FAIL"], words), "a new route has no queue yet"

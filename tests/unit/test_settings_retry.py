@@ -54,6 +54,7 @@ def test_several_destinations_keep_their_order(read: Callable[[str], Settings]) 
         (RETRY + 'schedule = ["1s"]\ndeliver_to = "x"', "routes.again.deliver_to must not be set: a retry route"),
         (RETRY + 'schedule = ["1s"]\ndialects = ["eta"]', "routes.again.dialects is only for delay routes"),
         (RETRY + 'schedule = ["1s"]\nmode = "levels"', "routes.again.mode must be redis on a retry route"),
+        (RETRY + 'schedule = ["1s"]\nmode = "native"', "routes.again.mode must be redis on a retry route"),
         (RETRY + 'schedule = ["1s"]\nthen = "topic:x"', 'routes.again.then must be "dead" or "exchange:NAME"'),
         (RETRY + 'schedule = ["1s"]\nthen = "elsewhere"', 'routes.again.then must be "dead", "exchange:NAME"'),
         (RETRY + 'schedule = ["1s"]\nhold = true', "routes.again.hold is only for Kafka"),
