@@ -27,6 +27,7 @@ from adapters.rabbitmq.raw.amqp10 import unpacked
 from adapters.rabbitmq.raw.fields import Field
 from adapters.rabbitmq.raw.payload import pack
 from adapters.rabbitmq.raw.properties import UnreadableTable, edit, ordered, priority_in, read
+from adapters.rabbitmq.refusals import is_away
 from adapters.rabbitmq.trouble import no_answer, sentence
 from bridge.core.clock import StoreClock
 from bridge.core.errors import BrokerUnavailable, PostdateError
@@ -351,7 +352,7 @@ class RabbitSource:
                 ended.set_result(why)
 
         def on_close(_: Channel, error: BaseException) -> None:
-            gone = getattr(error, "reply_code", 0) == _NOT_FOUND
+            gone = getattr(error, "reply_code", 0) == _NOT_FOUND and not is_away(str(error))
             on_end(f"{sentence(error)}. Meanwhile {intake.without}" if gone else sentence(error))
 
         def on_cancel(_: Any) -> None:

@@ -16,6 +16,7 @@ _STOPS = frozenset({Standing.DIFFERENT, Standing.FORBIDDEN, Standing.UNSEEN})
 #: What `setup` would find and do, by what the comparison found.
 _PLANNED = {
     Standing.SAME: Standing.THERE,
+    Standing.AWAY: Standing.THERE,
     Standing.MISSING: Standing.PLANNED,
 }
 

@@ -15,6 +15,8 @@ class Standing(StrEnum):
 
     SAME = "same"
     MISSING = "missing"
+    #: RabbitMQ: a classic queue on a node that is down. It exists.
+    AWAY = "away"
     #: RabbitMQ: an exchange that leads to another list of levels; `setup` recreates it.
     OUTDATED = "outdated"
     DIFFERENT = "different"

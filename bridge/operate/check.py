@@ -28,7 +28,7 @@ from bridge.telemetry.health import WELL
 
 #: How many parts of a route are named; of more, the number is given.
 _NAMED = 4
-_WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS)
+_WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS, Standing.AWAY)
 
 
 def check_all(settings: Settings, before: Sequence[Settings] = ()) -> list[CheckResult]:

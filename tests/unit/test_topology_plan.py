@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from pika.exceptions import ChannelClosedByBroker
 
 from adapters.rabbitmq.declarations import DELIVERY_LIMIT, Binding, Exchange, Queue
+from adapters.rabbitmq.topology.declaring import Session
 from adapters.rabbitmq.topology.findings import ArgumentDifference, Comparison, difference_in, summary
 from adapters.rabbitmq.topology.route_topology import RouteTopology, foreign, kept, plan
 from bridge.delay.header import DUE_HEADERS
@@ -148,6 +152,37 @@ class TestRetryPlan:
 def different(wanted: Exchange | Queue, reply: str, without_store: bool = False) -> Comparison:
     difference = difference_in(reply, wanted)
     return Comparison("orders", wanted, Standing.DIFFERENT, reply, difference, without_store=without_store)
+
+
+class Refusing:
+    """A connection whose every channel closes with one reply."""
+
+    _impl = SimpleNamespace(server_properties={"version": "4.4.0"})
+
+    def __init__(self, reply: str) -> None:
+        self._reply = reply
+
+    def channel(self) -> Any:
+        return SimpleNamespace(is_open=False, queue_declare=self._close)
+
+    def _close(self, *_: object, **__: object) -> None:
+        raise ChannelClosedByBroker(404, self._reply)
+
+
+@pytest.mark.parametrize(
+    ("reply", "state"),
+    [
+        ("NOT_FOUND - no queue 'timed' in vhost '/'", Standing.MISSING),
+        # Of 3.10.8, and of a build before 4.4.0.
+        ("NOT_FOUND - home node 'a@b' of durable queue 'timed' in vhost '/' is down or inaccessible", Standing.AWAY),
+        ("NOT_FOUND - failed to perform operation on queue 'timed' in vhost '/' due to timeout", Standing.AWAY),
+    ],
+)
+def test_a_queue_on_a_node_that_is_down_is_not_missing(reply: str, state: Standing) -> None:
+    session = Session(cast("Any", Refusing(reply)))
+    found = session.compare("orders", Queue("timed", {"x-queue-type": "classic"}), without_store=False)
+    assert found.state is state
+    assert session.lacks("timed") is (state is Standing.MISSING)
 
 
 class TestFindings:

@@ -19,7 +19,7 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker
 from adapters.rabbitmq.connection import connect
 from adapters.rabbitmq.declarations import Binding, Declaration, Exchange, Queue
 from adapters.rabbitmq.native_guard import delays_natively
-from adapters.rabbitmq.refusals import ACCESS_REFUSED
+from adapters.rabbitmq.refusals import ACCESS_REFUSED, is_away
 from adapters.rabbitmq.topology.findings import (
     Comparison,
     crashes_lazy_queues,
@@ -70,8 +70,11 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
         outdated = [found.declaration for found in findings if found.state is Standing.OUTDATED]
         absent = [*outdated, *(found.declaration for found in findings if found.state is Standing.MISSING)]
         created = []
+        away = {found.declaration.name for found in findings if found.state is Standing.AWAY}
         for topology in topologies:
             for declaration in topology.declarations():
+                if _of(declaration) in away:
+                    continue  # RabbitMQ refuses it as not found; it keeps the queue and its bindings
                 if isinstance(declaration, Exchange) and declaration in outdated:
                     session.delete(declaration)
                 if session.make(declaration):
@@ -79,8 +82,16 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
             for binding in topology.unbound:
                 session.unbind(binding)
     warnings = [found.text for found in findings if found.state is Standing.MISSING and not is_ours(found.declaration)]
+    warnings += [found.text for found in findings if found.state is Standing.AWAY]
     warnings += [levels_replaced(found.route) for found in findings if found.state is Standing.OUTDATED]
     return created, warnings
+
+
+def _of(declaration: Declaration) -> str:
+    """Return the name of the queue that is declared or bound; "" for what is of exchanges."""
+    if isinstance(declaration, Binding):
+        return "" if declaration.to_exchange else declaration.queue
+    return declaration.name if isinstance(declaration, Queue) else ""
 
 
 def _is_new(declaration: Declaration, absent: Sequence[Declaration]) -> bool:
@@ -135,7 +146,7 @@ class Session:
             return Comparison(route, wanted, Standing.SAME)
         reply = closed.reply_text
         if closed.reply_code == _NOT_FOUND:
-            return Comparison(route, wanted, Standing.MISSING)
+            return Comparison(route, wanted, Standing.AWAY if is_away(reply) else Standing.MISSING)
         if closed.reply_code == ACCESS_REFUSED:
             return Comparison(route, wanted, Standing.FORBIDDEN, reply)
         if isinstance(wanted, Exchange) and wanted.recreated:
@@ -182,6 +193,11 @@ class Session:
         if closed is not None and closed.reply_code != _NOT_FOUND:
             raise Refused(f"RabbitMQ does not count queue '{queue}': {closed.reply_code} {closed.reply_text}")
         return answers[0].method if answers else None
+
+    def lacks(self, queue: str) -> bool:
+        """Return whether there is no queue of this name, not even on a node that is down."""
+        closed = self._try(lambda channel: channel.queue_declare(queue, passive=True))
+        return closed is not None and closed.reply_code == _NOT_FOUND and not is_away(closed.reply_text)
 
     def delete_if_empty(self, queue: Queue) -> bool:
         """Delete a queue that has no ready message. Return whether it was deleted. Raises ``Refused``.

@@ -191,6 +191,8 @@ def _fact(part: Comparison) -> str:
             )
         case Standing.MISSING:
             return f"{what} does not exist"
+        case Standing.AWAY:
+            return f"{what} is a classic queue on a node that is down: RabbitMQ takes nothing into it"
         case Standing.OUTDATED:
             return f"{what} leads to another list of levels. {_OLD_LEVELS}"
         case Standing.FORBIDDEN:
@@ -213,6 +215,8 @@ def _advice(part: Comparison) -> str:
             return f"Declare it as its consumers need it, or correct routes.{part.route}.{setting}"
         case Standing.MISSING:
             return "Run `postdate setup`"
+        case Standing.AWAY:
+            return "Start that node"
         case Standing.OUTDATED:
             return "`postdate setup` recreates the exchange"
         case Standing.DIFFERENT if part.difference is not None:

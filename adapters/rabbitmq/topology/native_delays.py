@@ -25,7 +25,8 @@ def judge_native_delays(settings: Settings) -> Iterator[CheckResult]:
         if not session.native:
             return
         quorum = [name for name in delay_routes(settings) if settings.queue_type_of(name) == "quorum"]
-        open_routes = {name for name in quorum if session.counts(timed_queue(settings.queue_of(name))) is None}
+        declared = [name for name in quorum if not session.lacks(settings.queue_of(name))]
+        open_routes = {name for name in declared if session.lacks(timed_queue(settings.queue_of(name)))}
     yield from (_reached(settings, name, "`postdate setup` declares what keeps it away") for name in open_routes)
     if settings.rabbitmq.management_url == "off":
         return
