@@ -201,16 +201,20 @@ def _intake(settings: Settings, name: str, seal: Seal | None = None) -> IntakeQu
 def _native(settings: Settings, name: str, intake: IntakeQueue) -> tuple[IntakeQueue, ...]:
     """Return the intakes of a delay route where RabbitMQ delays by itself: the second has what it would delay."""
     bound, unbound = kept(settings, name, native=True) if settings.bridge.setup else ((), ())
+    # RabbitMQ closes the channel of a binding whose queue is on a node that is down. The intake lives on.
+    queue = timed_queue(intake.queue)
+    own = tuple(binding for binding in bound if binding.queue == queue)
     timed = replace(
         intake,
-        queue=timed_queue(intake.queue),
+        queue=queue,
         wanted=intake.wanted | {NATIVE_DELAY},
-        bindings=(),
+        bindings=own,
         foreign=(),
         without=_GUARD_GONE,
         guards=True,
     )
-    return replace(intake, bindings=bound, unbound=unbound), timed
+    others = tuple(binding for binding in bound if binding not in own)
+    return replace(intake, bindings=others, unbound=unbound), timed
 
 
 def _route_packing(settings: Settings, name: str) -> RoutePacking:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from adapters.rabbitmq import native_guard
-from bridge.delay.header import NATIVE
-from tests import natively
 from tests.bridge_line import QUICK, merged
 from tests.bridge_process import Bridge, Tables
 from tests.chaos.ledger import Ledger
 from tests.chaos.recovery import settled
-from tests.delay_line import Line, delay
+from tests.delay_line import Line
 from tests.devstack.rabbitmq_cluster import RabbitCluster
 from tests.devstack.redis import Redis
-from tests.unit.raw_properties import Props
-from tests.verdicts import answers, has
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis, pytest.mark.long, pytest.mark.timeout(300)]
 
-NATIVELY = ("tests.natively",)
 RATE = 100.0
 IN_FLIGHT = 200
 #: A frozen node is given up after its peers' net tick, a minute by default, or after postdate's heartbeat: the ledger
@@ -83,32 +76,3 @@ def test_the_node_that_postdate_is_connected_to_freezes_and_the_next_one_is_used
     rabbitmq_cluster.nodes[0].resume()
     ledger.stop_producing()
     settled(line, ledger).assert_kept(4 * IN_FLIGHT)
-
-
-def test_while_the_node_of_the_timed_queue_is_down_the_others_flow_and_postdate_starts(
-    rabbitmq_cluster: RabbitCluster,
-    redis_server: Redis,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Messages that RabbitMQ 4.4 would delay by itself come in by a classic queue, which is on one node."""
-    monkeypatch.setattr(native_guard, "FIRST", natively.ANY)
-    several = {"rabbitmq": {"url": rabbitmq_cluster.url}, "http": {"enabled": False}}
-    with ReplicatedLine(rabbitmq_cluster.nodes[-1].url, redis_server.url, tmp_path, merged(QUICK, several)) as line:
-        bridge = line.bridge(command=NATIVELY).start().wait_ready()
-        rabbitmq_cluster.nodes[0].kill()
-        bridge.wait_health(f"nothing is taken from the queue {native_guard.timed_queue(line.intake)}", GONE_ON_S)
-        second = line.bridge(command=NATIVELY).start()
-        second.wait_log("is a classic queue on a node that is down")
-        line.publish(Props([delay(500)], {"delivery_mode": b"\2"}), b"delayed")
-        assert line.receive()[0].body == b"delayed"
-        found = answers("check", line.file(), capsys)
-        assert has(found["WARN"], "is a classic queue on a node that is down")
-        assert not has(found["FAIL"], native_guard.timed_queue(line.intake)), found
-        rabbitmq_cluster.nodes[0].start()
-        for instance in (bridge, second):
-            instance.wait_ready(GONE_ON_S)
-        past = struct.pack(">q", 1_600_000_000_000)
-        line.publish(Props([(NATIVE.encode(), "l", past)], {"delivery_mode": b"\2"}), b"timed")
-        assert line.receive()[0].body == b"timed"
