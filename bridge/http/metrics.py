@@ -1,7 +1,7 @@
 """/metrics: what the bridge processes counted, and one cheap look at the store every few seconds.
 
-The numbers of all processes are added up, so that one page serves for all workers. While the store is away, the page
-shows what was last known of it, and ``postdate_connection_up{peer="redis"} 0``.
+The numbers of all processes are added up, so that one page serves for all workers. While the store is away, its
+gauges have no samples: an old number would pass for a new. ``postdate_connection_up{peer="redis"}`` is 0.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class MetricsPage(Collector):
             if journal := numbers.get("journal"):
                 yield from self._journal(journal)
         yield from self._connections()
-        if self._store.stats is not None:
+        if self._store.up and self._store.stats is not None:
             yield from self._routes_now(self._store.stats)
             yield from self._store_now(self._store.stats)
         yield from _canary(self._canaries())

@@ -51,7 +51,7 @@ def calm(line: Line) -> Page:
 def page_with(name: str, value: float, canary: bool = True) -> Page:
     """Wait until a sample of the running bridge has this value, and until its next canary. Return the page."""
     began_s = time.time() if canary else 0
-    wait_for(lambda: scraped(RUNNING_HTTP)[0][name] == value, f"{name} is {value}", 60)
+    wait_for(lambda: scraped(RUNNING_HTTP)[0].get(name) == value, f"{name} is {value}", 60)
     wait_for(lambda: scraped(RUNNING_HTTP)[0][CANARY] >= began_s, "a canary comes back", 60)
     return scraped(RUNNING_HTTP)
 

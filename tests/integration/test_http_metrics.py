@@ -76,7 +76,7 @@ def test_the_page_answers_while_the_store_is_away(rabbitmq: RabbitMQ, redis_serv
         redis_server.pause()
         try:
             wait_for(lambda: samples(http)['postdate_connection_up{peer="redis"}'] == 0, "the store is away", 30)
-            assert _parked(http) == 1
+            assert "postdate_parked_messages{" not in http.get("/metrics").text
             assert http.get("/livez").status == 200
             assert http.wait("/readyz", 503).text.startswith("not ok\nTrouble: ")
         finally:
