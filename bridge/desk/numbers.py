@@ -163,13 +163,17 @@ class Stats:
 
     @property
     def all_warnings(self) -> list[str]:
-        """Return the warnings, with one of all lost instances."""
+        """Return the warnings, first that of all lost instances."""
+        return [*([self.lost_warning] if self.lost else []), *self.warnings]
+
+    @property
+    def lost_warning(self) -> str:
+        """Return the warning that names the lost instances."""
         names = ", ".join(f"{name} at {write_moment(at_ms)}" for name, at_ms in self.lost.items())
-        lost = (
+        return (
             f"lost instances: {names}. Each stopped reporting and did not leave: it died, or it is frozen. Others "
             "have delivered its messages since then"
         )
-        return [*self.warnings, *([lost] if names else [])]
 
     @property
     def waiting(self) -> int:

@@ -93,6 +93,8 @@ def _journals(settings: Settings) -> Iterator[CheckResult]:
 
 def judged_instances(found: Stats) -> Iterator[CheckResult]:
     """Judge what the instances report. They know of intakes that refuse messages, also without the management API."""
+    if found.lost:
+        yield warn("instances", found.lost_warning, "Look at its process and its log, and start it again")
     for name, report in found.instances.items():
         health = str(report.get("health") or "it reports no health")
         if health == WELL:

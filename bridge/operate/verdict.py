@@ -114,25 +114,25 @@ def judge(known: Known) -> Overall:
     faults = [*_away(known), *_alone(known, instances), *_silent([process for process in processes if process.silent])]
     heard = (process.faults for process in processes if not process.silent)
     faults += _merged(fault for found in heard for fault in found if not _repeats(known, fault))
-    faults.sort(key=lambda fault: fault.subject in _PAST)  # what is wrong now comes first
     if not faults:
         faults = [
             Fault("", subject, text if subject in text else f"{subject}: {text}") for subject, text in known.unready
         ]
     overdue = _overdue(known)
+    warnings = _warnings(known, faults)
     if faults:
+        faults = sorted([*faults, *warnings], key=lambda fault: (fault.subject in _PAST, fault in warnings))
         hard = known.away or any(instance.state is InstanceState.STALE for instance in instances)
         level = Severity.FAIL if hard or known.late_ms >= FAILED_MS or not instances else Severity.WARN
-        return Overall(level, _of_faults(faults, overdue), faults, instances, known.away)
+        return Overall(level, _of_faults(faults, overdue) + _ordered(known), faults, instances, known.away)
     if known.asked:
         return Overall(Severity.WARN, "Not known: the store has not answered yet.", (), instances)
     if overdue:
         level = Severity.FAIL if known.late_ms >= FAILED_MS else Severity.WARN
-        return Overall(level, overdue, (), instances)
-    if warnings := known.stats.all_warnings if known.stats is not None else []:
+        return Overall(level, overdue + _ordered(known), (), instances)
+    if warnings:
         more = f" Warnings: {len(warnings)}." if len(warnings) > 1 else ""
-        faults = [Fault("", "warning", text) for text in warnings]
-        return Overall(Severity.WARN, f"Warning: {warnings[0]}.{more}", faults, instances)
+        return Overall(Severity.WARN, f"Warning: {warnings[0].text}.{more}{_ordered(known)}", warnings, instances)
     return Overall(Severity.OK, _all_well(known), (), instances)
 
 
@@ -234,6 +234,13 @@ def _parents(known: Known) -> list[InstanceVerdict]:
     return [_instance(report.name, report, None, None) for report in known.local if not report.broker]
 
 
+def _warnings(known: Known, faults: Sequence[Fault]) -> list[Fault]:
+    """Return the warnings of the store that no fault repeats."""
+    found, texts = known.stats, {fault.text for fault in faults}
+    warnings = found.all_warnings if found is not None else []
+    return [Fault("", "warning", text) for text in warnings if text not in texts]
+
+
 def _of_faults(faults: Sequence[Fault], overdue: str) -> str:
     first = faults[0].text
     more = f" Troubles: {len(faults)}." if len(faults) > 1 else ""
@@ -251,7 +258,7 @@ def _all_well(known: Known) -> str:
     found = known.stats
     if found is None or not (known.stored or found.waiting):
         return "No route has a store. Messages wait in the broker: see Levels."
-    return f"All well: {found.waiting:,} parked{_next(found)}, nothing overdue.{_ordered(found)}"
+    return f"All well: {found.waiting:,} parked{_next(found)}, nothing overdue.{_ordered(known)}"
 
 
 def _next(found: Stats) -> str:
@@ -269,8 +276,10 @@ def _next(found: Stats) -> str:
     return f", next in {wait}" if away_ms else ", next now"
 
 
-def _ordered(found: Stats) -> str:
+def _ordered(known: Known) -> str:
     """Name the routes that an order or a rate holds: a forgotten pause looks well otherwise."""
+    if (found := known.stats) is None:
+        return ""
     paused, draining = (routes_that(found.orders, state) for state in (RouteState.PAUSED, RouteState.DRAINING))
     held = [f"{route} ({counts.held:,})" for route, counts in found.by_route.items() if counts.held]
     groups: dict[str, Collection[str]] = {"Paused": paused, "Draining": draining, "Held": held}

@@ -43,6 +43,11 @@ def test_the_exit_code_is_that_of_the_worst_result() -> None:
 
 
 class TestState:
+    def test_a_lost_instance_is_a_warning_beside_those_that_run(self) -> None:
+        lost, running = judged_instances(replace(CALM, lost={"b-2 (rabbitmq)": 0}))
+        assert (lost.level, running.level) == (Severity.WARN, Severity.OK)
+        assert lost.text.startswith("lost instances: b-2 (rabbitmq) at 1970-01-01")
+
     def test_calm_is_ok(self) -> None:
         assert levels([*judged_instances(CALM), *judged_state(CALM)]) == ["OK", "OK"]
 

@@ -79,7 +79,7 @@ TABLE = {
     "two instances died, and others took over": (
         Known(replace(CALM, lost={"a-1 (rabbitmq)": 0, "b-2 (kafka)": 1_000}, warnings=("and more",))),
         "WARN",
-        "Warning: and more. Warnings: 2.",
+        "Warning: lost instances: a-1 (rabbitmq) at 1970-01-01T00:00:00.000Z, b-2 (kafka) at",
     ),
     "two instances were lost": (
         Known(replace(CALM, lost={"a-1 (rabbitmq)": 0, "b-2 (kafka)": 1_000})),
@@ -215,6 +215,23 @@ def test_what_is_wrong_now_is_named_before_what_happened_to_the_store() -> None:
     troubles = {"store contents": "Redis was emptied at 10:00", "kafka publish": "no broker answers"}
     overall = judge(Known(CALM, local=[replace(HERE, troubles=troubles)]))
     assert overall.sentence == "Trouble: no broker answers. Troubles: 2."
+
+
+def test_a_lost_instance_is_named_while_a_loss_of_the_store_stands_and_before_it() -> None:
+    lost = {"store contents": "Redis was emptied at 10:00"}
+    stats = replace(CALM, lost={"a-1 (rabbitmq)": 0}, warnings=("Redis was emptied at 10:00",))
+    overall = judge(Known(stats, local=[replace(HERE, troubles=lost)]))
+    assert overall.sentence.startswith("Trouble: lost instances: a-1 (rabbitmq) at 1970-01-01T00:00:00.000Z. Each ")
+    assert overall.sentence.endswith(" Troubles: 2.")
+    assert [fault.subject for fault in overall.faults] == ["warning", "store contents"]
+
+
+def test_paused_and_draining_routes_are_named_whatever_else_is_wrong() -> None:
+    orders = {"orders": PAUSED, "last": DRAINED}
+    troubles, named = [replace(HERE, troubles={"a": "x"})], " Paused: orders. Draining: last."
+    assert judge(Known(replace(CALM, orders=orders), local=troubles)).sentence == f"Trouble: x.{named}"
+    assert judge(Known(replace(late(5_300), orders=orders))).sentence == f"Overdue: 2, the oldest by 5s.{named}"
+    assert judge(Known(replace(CALM, orders=orders, warnings=("w",)))).sentence == f"Warning: w.{named}"
 
 
 def test_an_instance_that_was_heard_here_and_left_the_store_is_in_trouble_and_not_stale() -> None:
