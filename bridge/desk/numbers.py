@@ -199,6 +199,10 @@ class Stats:
         """Return for how long the oldest published message has waited for a broker's answer; 0 below a second."""
         return max(self._reported("unconfirmed_s"), default=0.0) if self.claimed else 0.0
 
+    def held_of(self, route: str) -> int:
+        """Return how many due messages of a route a pause or ``max_rate`` holds."""
+        return self.by_route[route].held if route in self.by_route else 0
+
     def _reported(self, name: str) -> list[float]:
         numbers = (report.get(name) for report in self.instances.values())
         return [number for number in numbers if isinstance(number, int | float)]

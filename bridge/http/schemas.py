@@ -144,6 +144,7 @@ class StatusFacts(Document):
 
     now_ms: int
     well: bool
+    level: Literal["OK", "WARN", "FAIL"]
     sentence: str
     troubles: list[Trouble]
     parked: int

@@ -60,6 +60,7 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
     found, overall = await here.judged()
     verdict = {
         "well": overall.well,
+        "level": overall.level.value,
         "sentence": overall.sentence,
         "troubles": [fault._asdict() for fault in overall.faults],
         "instance_states": [_instance(instance, found) for instance in overall.instances],

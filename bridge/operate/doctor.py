@@ -138,7 +138,7 @@ def judged_state(found: Stats) -> Iterator[CheckResult]:
 def judged_orders(found: Stats, orders: RouteOrders) -> Iterator[CheckResult]:
     """Name the routes that an operator has paused or drains: a forgotten one looks well otherwise. Pure."""
     for route, order in sorted(orders.items()):
-        held = found.by_route[route].held if route in found.by_route else 0
+        held = found.held_of(route)
         what = "it delivers nothing" if order.state is RouteState.PAUSED else "it takes nothing in"
         text = f"{order.state.value} since {write_moment(order.since_ms)} by {order.by}: {what}; messages held: {held}"
         yield warn(f"route {route}", text, f"postdate resume {route}")

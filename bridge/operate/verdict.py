@@ -5,7 +5,7 @@ The page, `stats`, `doctor` and /readyz show the same sentence. Everything here 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -133,7 +133,12 @@ def judge(known: Known) -> Overall:
     if warnings:
         more = f" Warnings: {len(warnings)}." if len(warnings) > 1 else ""
         return Overall(Severity.WARN, f"Warning: {warnings[0].text}.{more}{_ordered(known)}", warnings, instances)
-    return Overall(Severity.OK, _all_well(known), (), instances)
+    if known.stats is None or not (known.stored or known.stats.waiting):
+        return Overall(Severity.OK, "No route has a store. Messages wait in the broker: see Levels.", (), instances)
+    calm = f"{known.stats.waiting:,} parked{_next(known.stats)}, nothing overdue."
+    if _pause_holds(known.stats):
+        return Overall(Severity.WARN, f"{_ordered(known).lstrip()} {calm}", (), instances)
+    return Overall(Severity.OK, f"All well: {calm}{_ordered(known)}", (), instances)
 
 
 def judge_instances(known: Known) -> list[InstanceVerdict]:
@@ -254,11 +259,9 @@ def _overdue(known: Known) -> str:
     return f"Overdue: {known.stats.late:,}, the oldest by {write_duration(known.late_ms // 1000 * 1000)}."
 
 
-def _all_well(known: Known) -> str:
-    found = known.stats
-    if found is None or not (known.stored or found.waiting):
-        return "No route has a store. Messages wait in the broker: see Levels."
-    return f"All well: {found.waiting:,} parked{_next(found)}, nothing overdue.{_ordered(known)}"
+def _pause_holds(found: Stats) -> bool:
+    """Return whether a paused route holds due messages. What ``max_rate`` holds leaves by itself."""
+    return any(found.held_of(route) for route in routes_that(found.orders, RouteState.PAUSED))
 
 
 def _next(found: Stats) -> str:
@@ -277,13 +280,15 @@ def _next(found: Stats) -> str:
 
 
 def _ordered(known: Known) -> str:
-    """Name the routes that an order or a rate holds: a forgotten pause looks well otherwise."""
+    """Name the routes that an order or a rate holds, with held messages: a forgotten pause looks well otherwise."""
     if (found := known.stats) is None:
         return ""
     paused, draining = (routes_that(found.orders, state) for state in (RouteState.PAUSED, RouteState.DRAINING))
-    held = [f"{route} ({counts.held:,})" for route, counts in found.by_route.items() if counts.held]
-    groups: dict[str, Collection[str]] = {"Paused": paused, "Draining": draining, "Held": held}
-    return "".join(f" {what}: {_few(sorted(words))}." for what, words in groups.items() if words)
+    by_route = {route: found.held_of(route) for route in sorted(found.by_route.keys() | paused)}
+    pauses = [route + (f" (held: {by_route[route]:,})" if by_route[route] else "") for route in sorted(paused)]
+    held = [f"{route} ({count:,})" for route, count in by_route.items() if count and route not in paused]
+    groups: dict[str, Sequence[str]] = {"Paused": pauses, "Draining": sorted(draining), "Held": held}
+    return "".join(f" {what}: {_few(words)}." for what, words in groups.items() if words)
 
 
 def _few(words: Sequence[str]) -> str:

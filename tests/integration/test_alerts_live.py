@@ -104,7 +104,7 @@ def test_neither_a_pause_nor_a_rate_makes_messages_overdue_or_late(
             line.publish(Props([delay(10)]), b"%d" % number)
             line.publish(Props([delay(10)]), b"%d" % number, exchange=slow)
         held = wait_page(http, "postdate_held_messages", 40)
-        check_firing(set(), before, held, tmp_path)
+        check_firing({"PostdateRoutePaused"}, before, held, tmp_path, minutes=17)
         assert held[0]['postdate_overdue_messages{instance="a",route="orders"}'] == 0
         line.receive(40, queue=f"{line.name}.slow.queue")
         line.order("resume", "orders")
@@ -143,11 +143,15 @@ def test_a_route_that_an_operator_forgot_fires_its_alert(line: Line, calm: Page,
     line.order("pause", "orders")
     line.order("drain", "second")
     try:
-        page_with('postdate_route_paused{instance="a",route="orders"}', 1)
+        line.follow("orders", "paused")
+        line.publish(Props([delay(10)]), b"held")
+        page_with('postdate_held_messages{instance="a",route="orders"}', 1)
         after = page_with('postdate_route_draining{instance="a",route="second"}', 1)
     finally:
         line.order("resume", "orders", "second")
-    check_firing(set(), calm, after, tmp_path, minutes=30)
+        line.receive(1)
+    check_firing(set(), calm, after, tmp_path, minutes=10)
+    check_firing({"PostdateRoutePaused"}, calm, after, tmp_path, minutes=30)
     check_firing({"PostdateRoutePaused", "PostdateRouteDraining"}, calm, after, tmp_path, minutes=70)
 
 

@@ -267,6 +267,13 @@ async def test_routes_have_their_counts() -> None:
 async def test_a_route_is_paused_drained_and_resumed_with_who_and_why() -> None:
     async with api() as client:
         paused = await client.call("PUT", "/routes/orders/pause", 202, {"reason": "the bank is down"})
+        await client.stores.store.meet(4_000, True, REPORT)
+        await client.stores.store_one("orders", 0)
+        client.stores.memory.clock.advance(10)  # type: ignore[attr-defined]
+        client.backend.look.forget()
+        shown = await client.get("/status")
+        assert shown["sentence"] == "Paused: orders (held: 1). 1 parked, none due, nothing overdue."
+        assert (shown["level"], shown["well"], shown["troubles"]) == ("WARN", False, [])
         assert (paused["state"], paused["by"], paused["reason"]) == ("paused", "admin (api)", "the bank is down")
         assert (await client.get("/routes/orders"))["state"] == "paused"
         assert (await client.get("/routes/bills"))["state"] == "running"

@@ -51,8 +51,19 @@ TABLE = {
                 },
             )
         ),
-        "OK",
-        "All well: 5 parked, next in 1m 3s, nothing overdue. Paused: bills, orders. Draining: last. Held: bills (",
+        "WARN",
+        "Paused: bills (held: 1,200), orders. Draining: last. 5 parked, next in 1m 3s, nothing overdue.",
+    ),
+    "a pause holds due messages, and a rate others": (
+        Known(
+            replace(
+                CALM,
+                orders={"bills": PAUSED},
+                by_route={"bills": RouteStats(360, held=360), "slow": RouteStats(7, held=4, next_due_ms=73_000)},
+            )
+        ),
+        "WARN",
+        "Paused: bills (held: 360). Held: slow (4). 5 parked, next in 1m 3s, nothing overdue.",
     ),
     "every route is paused": (
         Known(replace(CALM, orders={"orders": PAUSED}, by_route={"orders": RouteStats(5, next_due_ms=70_000)})),

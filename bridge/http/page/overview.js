@@ -27,10 +27,13 @@ function Tile({ name, value, note, tone = "", to, title }) {
 /** A server that has not answered for so long is in trouble, and no longer slow. */
 const HANGS_MS = 6000;
 
-/** The verdict of the server, or that there is none: its sentence, and whether it is green. Old figures are never green. */
+/** Amber is what may be meant, such as a pause, and what is a warning without a trouble. */
+const toneOf = ({ well, level, troubles }) => (well ? "good" : level === "WARN" && !troubles?.length ? "warn" : "bad");
+
+/** The verdict of the server, or that there is none: its sentence and its colour. Old figures are never green. */
 export function sentenceOf(now, { error }, age, why) {
   if (error && error.more.sentence == null) return [error.message, "bad"];
-  if (!age || error) return [now.sentence, now.well ? "good" : "bad"];
+  if (!age || error) return [now.sentence, toneOf(now)];
   if (why) return [`Not known: the page has not refreshed for ${span(age)} (${why}).`, "wait"];
   return age < HANGS_MS
     ? [`Not known: no answer for ${span(age)}.`, "wait"]
@@ -53,7 +56,7 @@ export function Verdict({ now, poll }) {
       )}</ul>`
     }
     ${age > 0 && tone === "bad" && html`<p class="dim">The figures below are ${span(age)} old.</p>`}
-    ${tone === "bad" && html`<a href=${link("system", { tab: "doctor" })}>Ask the doctor</a>`}
+    ${(tone === "bad" || tone === "warn") && html`<a href=${link("system", { tab: "doctor" })}>Ask the doctor</a>`}
   </div>`;
 }
 
