@@ -94,11 +94,16 @@ class CanaryState:
     success_ms: int | None = None
     success_s: float | None = None
     trouble: str = ""
+    #: When the one that is under way was sent; None for none.
+    sent_s: float | None = None
 
     def missing(self, rules: Canary, now_s: float) -> str:
         """Return why the latest canary is missing; "" if it came back, or its time is not over."""
         patience_s = (rules.every + rules.delay) / 1000 + _SLOW_S
         late = now_s - (self.started_s if self.success_s is None else self.success_s) >= patience_s
+        flies_s = 0.0 if self.sent_s is None else now_s - self.sent_s
+        if not self.trouble and flies_s >= rules.delay / 1000 + _SLOW_S:
+            return f"it has been under way for {flies_s:.0f} s"
         return self.trouble or (f"none for {patience_s:.0f} s" if late else "")
 
 
@@ -146,7 +151,7 @@ class Canaries:
 
     async def once(self, state: CanaryState) -> None:
         """Send one canary and note what became of it. The log gets a line when that changes."""
-        before = state.trouble
+        before, state.sent_s = state.trouble, self._now_s()
         try:
             late_s = await self._fly(state.broker)
         except PostdateError as error:
@@ -154,6 +159,8 @@ class Canaries:
         else:
             lost = f"it did not come back within {LOST_S:.0f} s of its due moment"
             state.trouble = lost if late_s is None else ""
+        finally:
+            state.sent_s = None
         if late_s is not None:
             state.late_s, state.success_s, state.success_ms = late_s, self._now_s(), time.time_ns() // 1_000_000
         if state.trouble and state.trouble != before:

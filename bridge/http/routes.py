@@ -75,6 +75,7 @@ async def _all(here: Backend, who: Caller) -> list[RouteFacts]:
                 **_rates(here, facts.name, found),
                 "served": _beside(here, facts) if facts.served is None else facts.served,
                 "broker_away": _broker_away(here, facts.name, found),
+                "unconfirmed": _unconfirmed(facts.name, found),
             }
         )
         for facts in await here.operator(who).routes()
@@ -115,6 +116,12 @@ def _broker_away(here: Backend, name: str, found: Stats) -> bool:
     if any(report.get("able") and name in cast("Sequence[str]", report.get("routes", (name,))) for report in others):
         return False
     return bool(fresh) and all(_away(frame, broker) for frame in fresh)
+
+
+def _unconfirmed(name: str, found: Stats) -> bool:
+    """Return whether an instance of a route waits for answers of its broker for longer than is usual."""
+    reports = [report for report in found.instances.values() if report.get("unconfirmed_s")]
+    return any(name in cast("Sequence[str]", report.get("routes", (name,))) for report in reports)
 
 
 def _away(frame: Frame, broker: str) -> bool:

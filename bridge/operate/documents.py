@@ -298,6 +298,9 @@ class RouteFacts(RouteCounts):
     broker_away: bool = Field(
         default=False, description="whether its instances report that the broker is not connected"
     )
+    unconfirmed: bool = Field(
+        default=False, description="whether an instance that serves it waits for the broker's answers too long"
+    )
 
 
 class Routes(Document):

@@ -57,6 +57,8 @@ class World:
         self.well = True
         #: The store does not answer; the HTTP process does not answer; the only instance is frozen.
         self.away = self.hung = self.frozen = False
+        #: What is wrong with a route, by its name.
+        self.ills: dict[str, Json] = {}
         #: A request for messages looks at this many.
         self.look_max = 10**9
         self.slow_s = 0.0
@@ -271,7 +273,7 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
                 **order, "parked": int(world.many * share) + len(parked), "held": held, "dead": dead, "overdue": 0,
                 "oldest_overdue_ms": 0, "next_due_ms": parked[0]["due_ms"] if parked else None,
                 "received_per_s": round(184 * share, 1), "delivered_per_s": round(171 * share, 1),
-                "served": not world.frozen,
+                "served": not world.frozen, **world.ills.get(name, {}),
             })  # fmt: skip
         return {"routes": found}
 

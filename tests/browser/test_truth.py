@@ -251,3 +251,20 @@ def test_durations_and_numbers_have_one_form(open_page: OpenPage, stand_in: str)
     assert js(page, "(...all) => all.map(words.span)", *spans) == ["75ms", "1s", "3m 12s", "1d 1h"]
     assert js(page, "(...all) => all.map(words.fine)", *spans[:2]) == ["75ms", "1.92s"]
     assert js(page, "(number) => words.count(number)", 1922) == "1,922"
+
+
+@pytest.mark.parametrize(
+    ("ill", "chip"),
+    [
+        ({"overdue": 3, "oldest_overdue_ms": 54_000, "refused": 3}, "refused"),
+        ({"overdue": 3, "oldest_overdue_ms": 54_000}, "late"),
+        ({"unconfirmed": True}, "late"),
+    ],
+)
+def test_a_route_from_which_nothing_leaves_is_not_called_running(
+    open_page: OpenPage, stand_in: str, world: World, ill: dict[str, Any], chip: str
+) -> None:
+    world.ills = {"orders": ill}
+    page = open_page(stand_in)
+    row = page.page.get_by_role("row", name=re.compile("^orders"))
+    expect(row.locator(".badge.warn", has_text=chip)).to_be_visible()

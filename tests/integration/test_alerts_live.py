@@ -109,6 +109,8 @@ def test_neither_a_pause_nor_a_rate_makes_messages_overdue_or_late(
         line.receive(40, queue=f"{line.name}.slow.queue")
         line.order("resume", "orders")
         line.receive(40)
+        paused = 'postdate_route_paused{instance="a",route="orders"}'
+        wait_for(lambda: scraped(http)[0][paused] == 0, "the gauge has seen the resume", 30)
         after = wait_page(http, "postdate_held_seconds_count", 40)
         check_firing(set(), before, after, tmp_path)
         for route in ("orders", "slow"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from bridge.app.canaries import LOST_S, Canaries
@@ -77,6 +79,25 @@ class TestStates:
         await self.canaries.once(self.state)
         assert self.state.missing(rules, self.now_s).startswith("it did not come back")
         assert self.canaries.overdue() == ""
+
+    async def test_a_canary_that_is_under_way_too_long_is_missing_before_it_is_lost(self) -> None:
+        self.answers = [0.01]
+        await self.canaries.once(self.state)
+        came_back, rules = asyncio.Event(), settings().canary
+
+        async def fly(_: str) -> float | None:
+            await came_back.wait()
+            return 9.0
+
+        self.canaries = Canaries(settings(), ["rabbitmq"], fly, lambda: self.now_s)
+        (self.state,) = self.canaries.states()
+        flight = asyncio.create_task(self.canaries.once(self.state))
+        await asyncio.sleep(0)
+        assert self.state.missing(rules, self.now_s + 6) == ""
+        assert self.state.missing(rules, self.now_s + 7) == "it has been under way for 7 s"
+        came_back.set()
+        await flight
+        assert self.state.missing(rules, self.now_s + 7) == ""
 
     async def test_it_is_overdue_after_three_intervals_without_a_success(self) -> None:
         assert self.canaries.overdue() == ""

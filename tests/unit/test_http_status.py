@@ -292,6 +292,16 @@ async def test_a_route_without_a_store_is_not_paused() -> None:
         assert (route["state"], route["parked"]) == ("running", None)
 
 
+async def test_routes_of_an_instance_that_waits_for_confirms_are_unconfirmed() -> None:
+    async with api() as client:
+        for waited_s, unconfirmed in ((2.5, [False, True]), (0.0, [False, False])):
+            report = {"health": "All well.", "routes": ["orders"], "unconfirmed_s": waited_s}
+            await client.stores.store.meet(4_000, True, json.dumps(report))
+            client.backend.look.forget()
+            found = {route["name"]: route["unconfirmed"] for route in (await client.get("/routes"))["routes"]}
+            assert [found["bills"], found["orders"]] == unconfirmed
+
+
 async def test_the_timeline_has_what_is_due_in_each_step_after_now() -> None:
     async with api() as client:
         for minutes in (1, 1, 30):

@@ -3,12 +3,10 @@ import { html, useContext } from "./vendor/htm-preact.js";
 import { usePoll } from "./api.js";
 import { Choice, Command, Empty, InstanceBadge, LiveBadge, Next, Old, Panel, Table, Trouble, When } from "./parts.js";
 import { address, go, link, paused, status, statusPoll, useAge, useSeconds } from "./state.js";
-import { RATES, RouteState, RouteVerbs } from "./routes.js";
+import { LATE_MS, RATES, RouteState, RouteVerbs } from "./routes.js";
 import { Timeline } from "./timeline.js";
 import { bytes, count, fine, rate, short, span } from "./words.js";
 
-/** A message that is due this moment counts as overdue until it is claimed: no reason for red. */
-const LATE_MS = 1000;
 const SPANS = [
   ["1h", "1h"],
   ["6h", "6h"],

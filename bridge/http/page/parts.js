@@ -46,6 +46,8 @@ const TONES = {
   paused: "warn",
   draining: "warn",
   full: "warn",
+  late: "warn",
+  refused: "warn",
   held: "warn",
   WARN: "warn",
   warn: "warn",

@@ -65,7 +65,12 @@ export function RouteVerbs({ route }) {
 /** What the rates of a route count: the store keeps no rate of each route. */
 export const RATES = "Of all instances. Routes without a store count only in the processes that run beside this page.";
 
-/** The state of a route. One that no instance serves, or whose broker is away, does not run, whatever was ordered. */
+/** A message that is due this moment counts as overdue until it is claimed. Later than this, it is late. */
+export const LATE_MS = 1000;
+const lateOrRunning = ({ refused, unconfirmed, overdue, oldest_overdue_ms }) =>
+  refused ? "refused" : unconfirmed || (overdue && oldest_overdue_ms > LATE_MS) ? "late" : "running";
+
+/** The state of a route. One that no instance serves, or from which nothing leaves, does not run, whatever was ordered. */
 export function RouteState({ route }) {
   const idle =
     route.served === false
@@ -74,7 +79,7 @@ export function RouteState({ route }) {
         ? "broker away"
         : route.served == null
           ? "unknown"
-          : "running";
+          : lateOrRunning(route);
   const state = route.state === "running" ? idle : route.state;
   return html`<${LiveBadge} is=${state} />`;
 }
