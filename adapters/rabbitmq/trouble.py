@@ -102,9 +102,11 @@ def _not_opened(cause: BaseException, wanted: pika.ConnectionParameters, connect
     if "AMQP handshake" in text or isinstance(
         cause, (IncompatibleProtocolError, StreamLostError, ConnectionResetError)
     ):
-        if connected_before:
-            reason = "no answer to a new connection" if "Timeout" in text else "it closes new connections at once"
-            return f"RabbitMQ does not answer at {address} ({reason}). It is frozen or starting, or a proxy hangs up"
+        mute = "Timeout" in text
+        if connected_before or mute:
+            reason = "no answer to a new connection" if mute else "it closes new connections at once"
+            other = "a proxy hangs up" if connected_before else "rabbitmq.url names another server"
+            return f"RabbitMQ does not answer at {address} ({reason}). It is frozen or starting, or {other}"
         hint = "set rabbitmq.cert_file if it wants a client certificate" if tls else "use amqps:// if it wants TLS"
         return f"the server at {address} does not speak AMQP. Correct rabbitmq.url, or {hint}"
     return f"RabbitMQ does not answer at {address} ({_plain(cause)}). Start it, or correct rabbitmq.url"

@@ -108,7 +108,7 @@ def test_an_alert_of_rabbitmq_says_which_certificate_it_refuses(alert: str, said
     ("scheme", "error", "said"),
     [
         ("amqp", AMQPConnectionError(ConnectionRefusedError(111, "Connect call failed ('h', 1)")), "(Connection ref"),
-        ("amqp", AMQPConnectorStackTimeout("Timeout during AMQP handshake'h'"), "h:1 does not speak AMQP. Correct"),
+        ("amqp", AMQPConnectorStackTimeout("Timeout during AMQP handshake'h'"), "(no answer to a new connection)"),
         (
             "amqps",
             AMQPConnectorStackTimeout("Timeout while setting up transport to 'h'"),
@@ -147,9 +147,17 @@ def test_a_rabbitmq_that_is_frozen_is_named_without_the_states_of_the_client() -
 )
 def test_a_rabbitmq_that_answered_before_is_not_suspected_of_another_protocol(error: Exception, reason: str) -> None:
     (wanted,) = parameters(RabbitMQ.model_validate({"url": "amqp://h:1/"}), "test")
-    assert "does not speak AMQP" in rabbit_sentence(error, wanted)
     said = rabbit_sentence(error, wanted, connected_before=True)
     assert said.startswith(f"RabbitMQ does not answer at h:1 ({reason}). It is frozen or starting")
+
+
+def test_only_a_server_that_hangs_up_is_suspected_of_another_protocol() -> None:
+    """A frozen RabbitMQ takes the TCP connection and says nothing, as `postdate doctor` finds it."""
+    (wanted,) = parameters(RabbitMQ.model_validate({"url": "amqp://h:1/"}), "test")
+    silent = rabbit_sentence(AMQPConnectorStackTimeout("Timeout during AMQP handshake'h'"), wanted)
+    assert silent.startswith("RabbitMQ does not answer at h:1 (no answer to a new connection). It is frozen or")
+    assert silent.endswith("or rabbitmq.url names another server")
+    assert "does not speak AMQP" in rabbit_sentence(AMQPConnectionError(ConnectionResetError(104, "x")), wanted)
 
 
 def test_a_redis_that_answered_before_is_not_suspected_of_another_protocol() -> None:
@@ -161,7 +169,7 @@ def test_a_redis_that_answered_before_is_not_suspected_of_another_protocol() -> 
 
 def test_a_server_that_speaks_no_amqp_gives_a_sentence_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(_: object) -> None:
-        raise AMQPConnectorStackTimeout("Timeout during AMQP handshake")
+        raise IncompatibleProtocolError("StreamLostError: ('Transport indicated EOF',)")
 
     monkeypatch.setattr("pika.BlockingConnection", connect)
     with pytest.raises(BrokerUnavailable, match="does not speak AMQP"):
