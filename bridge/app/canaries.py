@@ -27,6 +27,8 @@ log = structlog.get_logger("postdate")
 LOST_S = 10.0
 #: A canary that comes back so much later (s) than it should is missing meanwhile.
 _SLOW_S = 5.0
+#: After one that did not come back, the next is sent so soon (s): the trouble ends with the first that does.
+_AGAIN_S = 5.0
 #: After this many intervals without a success the canary is overdue, and the instance not ready.
 _MISSED = 3
 
@@ -94,6 +96,8 @@ class CanaryState:
     success_ms: int | None = None
     success_s: float | None = None
     trouble: str = ""
+    #: When the last one did not come back (Unix ms), while ``trouble`` says why.
+    tried_ms: int | None = None
     #: When the one that is under way was sent; None for none.
     sent_s: float | None = None
 
@@ -147,7 +151,12 @@ class Canaries:
         while True:
             began_s = self._now_s()
             await self.once(state)
-            await asyncio.sleep(max(0.1, self._settings.canary.every / 1000 - (self._now_s() - began_s)))
+            await asyncio.sleep(max(0.1, self.pause_s(state) - (self._now_s() - began_s)))
+
+    def pause_s(self, state: CanaryState) -> float:
+        """Return how long after a canary the next one is sent."""
+        every_s = self._settings.canary.every / 1000
+        return min(every_s, _AGAIN_S) if state.trouble else every_s
 
     async def once(self, state: CanaryState) -> None:
         """Send one canary and note what became of it. The log gets a line when that changes."""
@@ -161,6 +170,7 @@ class Canaries:
             state.trouble = lost if late_s is None else ""
         finally:
             state.sent_s = None
+        state.tried_ms = time.time_ns() // 1_000_000 if state.trouble else None
         if late_s is not None:
             state.late_s, state.success_s, state.success_ms = late_s, self._now_s(), time.time_ns() // 1_000_000
         if state.trouble and state.trouble != before:

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from bridge.app.canaries import CanaryState
 from bridge.core.errors import PostdateError, Refused
+from bridge.delay.duration import write_moment
 from bridge.desk.numbers import Stats
 from bridge.desk.past import AuditEntry
 from bridge.desk.protocol import Desk
@@ -216,7 +217,9 @@ class Backend:
         found = [part for part in self.processes.not_ready() if part[0] != "canary"] if len(self.processes) else []
         lost = ((state, state.missing(self.settings.canary, time.monotonic())) for state in self.canaries())
         return found + [
-            ("canary", f"no canary of {TITLES[state.broker]} came back: {why}") for state, why in lost if why
+            ("canary", f"no canary of {TITLES[state.broker]} came back{_tried(state)}: {why}")
+            for state, why in lost
+            if why
         ]
 
     def _bulk_ended(self, operation: OperationFacts) -> None:
@@ -231,6 +234,11 @@ class Backend:
         except PostdateError as error:
             log.warning("the audit log was not written", because=str(error))
         self.events.audited()
+
+
+def _tried(state: CanaryState) -> str:
+    """Return when the last canary failed: what it met may be over."""
+    return "" if state.tried_ms is None else f" at {write_moment(state.tried_ms)}"
 
 
 def backend_of(request: Request) -> Backend:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -98,6 +99,16 @@ class TestStates:
         came_back.set()
         await flight
         assert self.state.missing(rules, self.now_s + 7) == ""
+
+    async def test_after_a_failure_the_next_goes_soon_and_its_moment_is_known(self) -> None:
+        """A broker that delivers again is not called frozen for a whole interval."""
+        self.answers = [BrokerUnavailable("RabbitMQ does not answer. It is frozen"), 0.01]
+        before_ms = time.time_ns() // 1_000_000
+        await self.canaries.once(self.state)
+        assert (self.state.tried_ms or 0) >= before_ms
+        assert self.canaries.pause_s(self.state) == 5
+        await self.canaries.once(self.state)
+        assert (self.state.missing(settings().canary, self.now_s), self.canaries.pause_s(self.state)) == ("", 30)
 
     async def test_it_is_overdue_after_three_intervals_without_a_success(self) -> None:
         assert self.canaries.overdue() == ""

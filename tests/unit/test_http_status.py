@@ -82,6 +82,9 @@ async def test_a_missing_canary_is_trouble_at_once_and_one_under_way_is_not() ->
         told = await client.get("/status")
         assert (told["well"], told["canary"][0]["ok"]) == (False, False)
         assert told["sentence"] == "Trouble: no canary of RabbitMQ came back: it did not come back."
+        state.tried_ms = 1_000
+        told = await client.get("/status")
+        assert "no canary of RabbitMQ came back at 1970-01-01T00:00:01.000Z: it did not" in told["sentence"]
         client.stores.memory.away = "Redis does not answer"
         client.backend.look.forget()
         assert (await client.get("/status", 503))["canary"][0]["ok"] is False
