@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from bridge.app.brokers import brokers_of
 from bridge.app.survey import stored_before, strays_of, survey_levels, without_consumer
@@ -25,10 +25,16 @@ from bridge.settings import (
 from bridge.settings.conflicts import listening_conflicts
 from bridge.settings.process_plan import emptied_stores
 from bridge.telemetry.health import WELL
+from bridge.telemetry.subject import STORE_CONTENTS
 
 #: How many parts of a route are named; of more, the number is given.
 _NAMED = 4
 _WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS, Standing.AWAY)
+#: What to do about messages that Redis lost.
+_LOST = (
+    "Bring back what is missing: `postdate restore` with a journal, `postdate restore ROUTE --from-intake` on Kafka, "
+    "`postdate import` from a backup"
+)
 
 
 def check_all(settings: Settings, before: Sequence[Settings] = ()) -> list[CheckResult]:
@@ -100,7 +106,10 @@ def judged_instances(found: Stats) -> Iterator[CheckResult]:
         if health == WELL:
             yield ok(f"instance {name}", WELL.removesuffix("."))
         else:
-            yield warn(f"instance {name}", health.removesuffix("."), "Read its log for the moment at which this began")
+            troubles = report.get("troubles")
+            lost = isinstance(troubles, Mapping) and str(STORE_CONTENTS) in troubles
+            advice = _LOST if lost else "Read its log for the moment at which this began"
+            yield warn(f"instance {name}", health.removesuffix("."), advice)
 
 
 def _unused_stores(settings: Settings) -> Iterator[CheckResult]:

@@ -48,6 +48,13 @@ class TestState:
         assert (lost.level, running.level) == (Severity.WARN, Severity.OK)
         assert lost.text.startswith("lost instances: b-2 (rabbitmq) at 1970-01-01")
 
+    def test_an_instance_whose_store_was_emptied_gets_the_commands_that_bring_messages_back(self) -> None:
+        emptied = {"health": "Redis was emptied.", "troubles": {"store contents": "Redis was emptied"}}
+        (found,) = judged_instances(replace(CALM, instances={"a-1": emptied}))
+        for command_line in ("`postdate restore`", "`postdate restore ROUTE --from-intake`", "`postdate import`"):
+            assert command_line in found.advice
+        assert "Read its log" not in found.advice
+
     def test_calm_is_ok(self) -> None:
         assert levels([*judged_instances(CALM), *judged_state(CALM)]) == ["OK", "OK"]
 
