@@ -16,7 +16,7 @@ from bridge.delay.duration import write_duration
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
 from bridge.telemetry.health import WELL
-from bridge.telemetry.subject import OVERDUE, STORE_CLOCK, STORE_CONTENTS
+from bridge.telemetry.subject import STORE_CLOCK, STORE_CONTENTS
 
 #: A process reports every second. What it said before counts as old after this time.
 STALE_S = 5.0
@@ -108,8 +108,8 @@ _PAST = frozenset({str(STORE_CONTENTS), str(STORE_CLOCK)})
 def judge(known: Known) -> Overall:
     """Return the verdict. Old data never makes it well."""
     instances = judge_instances(known)
-    if known.stats is not None and not known.stats.claimed and known.late_ms < LATE_MS:
-        instances = [_not_overdue(instance) for instance in instances]
+    if known.stats is not None:
+        instances = [_without_past(instance, known.stats) for instance in instances]
     processes = [*instances, *_parents(known)]
     faults = [*_away(known), *_alone(known, instances), *_silent([process for process in processes if process.silent])]
     heard = (process.faults for process in processes if not process.silent)
@@ -180,10 +180,21 @@ def _instance(
     return InstanceVerdict(name, InstanceState.TROUBLE if faults else InstanceState.WELL, tuple(faults))
 
 
-def _not_overdue(instance: InstanceVerdict) -> InstanceVerdict:
-    """Drop what an instance said of overdue messages a beat ago: the store has none now."""
-    faults = tuple(fault for fault in instance.faults if fault.subject != str(OVERDUE))
+def _without_past(instance: InstanceVerdict, found: Stats) -> InstanceVerdict:
+    """Drop what an instance says of messages that the store does not have any more."""
+    faults = tuple(fault for fault in instance.faults if not _is_over(fault, found))
     return instance._replace(faults=faults, state=instance.state if faults else InstanceState.WELL)
+
+
+def _is_over(fault: Fault, found: Stats) -> bool:
+    """Return whether the store has none of the overdue or refused messages of a fault. Dead letters were refused."""
+    match fault.subject.split(" "):
+        case ["overdue"]:
+            return not found.claimed and found.oldest_overdue_ms < LATE_MS
+        case ["route", name] if fault.instance in found.instances:
+            counts = found.by_route.get(name)
+            return counts is None or not (counts.refused or counts.dead)
+    return False
 
 
 def _without_store(report: LocalReport) -> InstanceVerdict:

@@ -200,7 +200,7 @@ class Settler:
             self._releases.append(Release(claim, decided.wait_ms, decided.tries, ""))
             return
         numbers.refused += 1
-        self._refused_routes.refused(claim.route, reason)
+        self._refused_routes.refused(claim.route, reason, decided.wait_ms or 0)
         if decided.ending is Ending.DEAD:
             self._dead.tell("dead letter", claim.route, reason, id=name, tries=decided.tries)
             numbers.died(reason.kind)

@@ -137,23 +137,25 @@ class Health:
 class RefusedRoutes:
     """The routes whose destination refuses messages, as ``Health`` reports them."""
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: Health, now: Callable[[], float] = time.monotonic) -> None:
         self._health = health
+        self._now = now
+        #: By route: when the refused message is tried next.
         self._refused_at: dict[str, tuple[float, str, Hashable]] = {}
 
     def __bool__(self) -> bool:
         """Return whether any route is refused: only then ``delivered`` has to be called."""
         return bool(self._refused_at)
 
-    def refused(self, route: str, reason: Reason) -> None:
-        """Note that the destination refused a message of this route."""
+    def refused(self, route: str, reason: Reason, wait_ms: int = 0) -> None:
+        """Note that the destination refused a message of this route. It waits so long for its next try."""
         words = f"messages of route {route} are refused, the last one as {reason}"
-        self._refused_at[route] = (time.monotonic(), words, reason.cause)
-        self._health.say(Subject("route", route), words, _REFUSED_S, reason.cause)
+        self._refused_at[route] = (self._now() + wait_ms / 1000, words, reason.cause)
+        self._health.say(Subject("route", route), words, wait_ms / 1000 + _REFUSED_S, reason.cause)
 
     def delivered(self, routes: AbstractSet[str]) -> None:
         """Note that these routes delivered: one without a refusal for some seconds is well again."""
-        now = time.monotonic()
+        now = self._now()
         for route in routes & self._refused_at.keys():
             at, words, cause = self._refused_at[route]
             if at + _CALM_S < now:

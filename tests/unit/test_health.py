@@ -167,6 +167,18 @@ def test_a_flood_of_refusals_of_one_cause_is_one_line_and_health_names_the_last(
     )
 
 
+def test_a_refusal_stands_until_the_next_try_and_other_deliveries_do_not_end_it(clock: Clock) -> None:
+    health = Health(clock)
+    routes = RefusedRoutes(health, clock)
+    routes.refused("orders", Reason(ReasonKind.UNROUTABLE, "no queue is bound"), wait_ms=120_000)
+    for clock.now_s in (108, 215):
+        routes.delivered({"orders"})
+        assert "unroutable" in health.sentence()
+    clock.now_s += 12
+    routes.delivered({"orders"})
+    assert health.sentence() == WELL
+
+
 async def test_a_running_process_tells_what_is_held_back_also_when_it_stops() -> None:
     health = Health()
     with capture_logs() as lines:

@@ -237,6 +237,16 @@ def test_a_lost_instance_is_named_while_a_loss_of_the_store_stands_and_before_it
     assert [fault.subject for fault in overall.faults] == ["warning", "store contents"]
 
 
+def test_a_refusal_is_over_when_the_store_has_no_refused_and_no_dead_message_of_the_route() -> None:
+    local = [replace(HERE, troubles={"route orders": "messages of route orders are refused"})]
+    for counts, well in ((RouteStats(5, refused=1), False), (RouteStats(dead=1), False), (RouteStats(5), True)):
+        assert judge(Known(replace(CALM, by_route={"orders": counts}), local=local)).well is well
+    full = [replace(HERE, troubles={"route orders full": "max_parked is reached"})]
+    assert not judge(Known(CALM, local=full)).well, "it is not about refused messages"
+    levels = [replace(HERE, name="levels-1", stored=False, troubles={"route orders": "refused"})]
+    assert not judge(Known(CALM, local=levels)).well, "the store does not know its messages"
+
+
 def test_paused_and_draining_routes_are_named_whatever_else_is_wrong() -> None:
     orders = {"orders": PAUSED, "last": DRAINED}
     troubles, named = [replace(HERE, troubles={"a": "x"})], " Paused: orders. Draining: last."
