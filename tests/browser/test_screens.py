@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenPage
 from tests.browser.stand_in import World
@@ -175,6 +176,22 @@ def test_a_token_is_asked_for_and_kept_in_this_tab_only(open_page: OpenPage, sta
     assert page.rows().first.get_by_role("button").count() == 0  # a viewer sees no verbs
     assert page.page.evaluate("Object.values(sessionStorage)") == [world.token]
     assert page.page.evaluate("[Object.values(localStorage), document.cookie]") == [[], ""]
+
+
+def test_a_page_without_a_token_says_sign_in_and_claims_no_trouble(
+    open_page: OpenPage, stand_in: str, world: World
+) -> None:
+    world.token = "viewer-token-0123456789"
+    page = open_page(stand_in)
+    expect(page.page.get_by_role("textbox", name="Token")).to_be_focused()
+    expect(page.page.locator(".verdict.wait", has_text="Sign in: this page needs a token.")).to_be_visible()
+    shown = page.page.locator(".page").inner_text()
+    assert "does not answer" not in shown
+    assert "has not answered" not in shown
+    assert page.page.locator(".verdict.bad, .page .trouble").count() == 0
+    page.page.keyboard.type(world.token)
+    page.page.keyboard.press("Enter")
+    page.says("All well")
 
 
 def test_more_than_a_thousand_messages_need_a_typed_word(open_page: OpenPage, stand_in: str, world: World) -> None:

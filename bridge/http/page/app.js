@@ -121,7 +121,7 @@ function TokenDialog({ why }) {
   return html`<${Dialog} title="Token" onClose=${() => asksToken.set("")}>
     <form onSubmit=${enter}>
       <p>${why}</p>
-      <${Field} label="Token" hint="kept until this tab is closed"><input type="password" required value=${text} autocomplete="off" onInput=${(e) => setText(e.target.value)} /></${Field}>
+      <${Field} label="Token" hint="kept until this tab is closed"><input type="password" required autofocus value=${text} autocomplete="off" onInput=${(e) => setText(e.target.value)} /></${Field}>
       <div class="buttons"><button type="submit" class="primary">Enter</button></div>
     </form></${Dialog}>`;
 }

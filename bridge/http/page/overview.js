@@ -25,11 +25,14 @@ function Tile({ name, value, note, tone = "", to, title }) {
 /** A server that has not answered for so long is in trouble, and no longer slow. */
 const HANGS_MS = 6000;
 
+const SIGN_IN = "Sign in: this page needs a token.";
+
 /** Amber is what may be meant, such as a pause, and what is a warning without a trouble. */
 const toneOf = ({ well, level, troubles }) => (well ? "good" : level === "WARN" && !troubles?.length ? "warn" : "bad");
 
 /** The verdict of the server, or that there is none: its sentence and its colour. Old figures are never green. */
 export function sentenceOf(now, { error }, age, why) {
+  if (error?.status === 401) return [SIGN_IN, "wait"];
   if (error && error.more.sentence == null) return [error.message, "bad"];
   if (!age || error) return [now.sentence, toneOf(now)];
   if (why) return [`Not known: the page has not refreshed for ${span(age)} (${why}).`, "wait"];
@@ -124,7 +127,8 @@ export function RoutesTable({ routes }) {
 }
 
 /** What stands where nothing is known, and not where something is empty. */
-const Unknown = () => html`<${Empty}>Not known: the store does not answer.</${Empty}>`;
+const Unknown = ({ error }) =>
+  html`<${Empty}>${error?.status === 401 ? SIGN_IN : "Not known: the store does not answer."}</${Empty}>`;
 
 const UNKNOWN_TILES = ["Parked", "Due in 5m", "Overdue", "Lateness p99", "Dead letters", "Store memory"];
 
@@ -132,8 +136,9 @@ const UNKNOWN_TILES = ["Parked", "Due in 5m", "Overdue", "Lateness p99", "Dead l
 const canaryIs = ({ ok, last_success_ms }) =>
   ok == null ? (last_success_ms ? "unknown" : "first is under way") : ok ? "arrives" : "missing";
 
-function Canary({ list }) {
-  if (!list) return html`<${Empty}>Not known: postdate has not answered.</${Empty}>`;
+function Canary({ list, error }) {
+  if (!list)
+    return html`<${Empty}>${error?.status === 401 ? SIGN_IN : "Not known: postdate has not answered."}</${Empty}>`;
   if (!list.length) return html`<${Empty}>The canary is off: [canary] enabled.</${Empty}>`;
   return html`<ul class="plain">${list.map(
     (one) =>
@@ -167,12 +172,12 @@ export function Overview() {
     </div>
     <${Panel} title="Timeline" kind="wide" of=${line} tools=${html`<${Choice} label="Span" options=${SPANS} value=${chosen} onChange=${(span) => go("", { span })} />`}>
       <${Trouble} error=${!poll.error && line.error} />
-      ${line.data ? html`<${Timeline} data=${line.data} name=${name} />` : line.error ? html`<${Unknown} />` : html`<div class="timeline wait"></div>`}
+      ${line.data ? html`<${Timeline} data=${line.data} name=${name} />` : line.error ? html`<${Unknown} error=${line.error} />` : html`<div class="timeline wait"></div>`}
     </${Panel}>
     <div class="columns">
       <${Panel} title="Routes" of=${routes}>
         <${Trouble} error=${!poll.error && routes.error} />
-        ${!routes.data && routes.error && html`<${Unknown} />`}
+        ${!routes.data && routes.error && html`<${Unknown} error=${routes.error} />`}
         ${
           routes.data &&
           (routes.data.routes.length
@@ -181,7 +186,7 @@ export function Overview() {
         }
       </${Panel}>
       <div class="stack">
-        <${Panel} title="Canary" of=${poll.error?.more.canary ? undefined : poll}><${Canary} list=${now?.canary} /></${Panel}>
+        <${Panel} title="Canary" of=${poll.error?.more.canary ? undefined : poll}><${Canary} list=${now?.canary} error=${poll.error} /></${Panel}>
         <${Panel} title="Instances" of=${poll.error?.more.instance_states ? undefined : poll} tools=${html`<a href=${link("instances")}>Details</a>`}><${Instances} list=${now?.instance_states} /></${Panel}>
       </div>
     </div>
