@@ -152,6 +152,14 @@ def test_the_rules_of_the_operator_are_those_of_the_repository(tools: ChartTools
     assert made["PrometheusRule"]["spec"]["groups"] == read_yaml(RULES)["groups"]
 
 
+def test_the_runbook_of_each_rule_is_a_link_where_its_url_is_known(tools: ChartTools) -> None:
+    url = "https://wiki.example/postdate"
+    made = objects(rendered(tools, "--values", FULL, "--set", f"prometheusRule.runbookUrl={url}"))
+    rules = [rule for group in made["PrometheusRule"]["spec"]["groups"] for rule in group["rules"]]
+    links = [rule["annotations"].get("runbook_url") for rule in rules]
+    assert links == [f"{url}#{rule['alert'].lower()}" for rule in rules]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -74,7 +74,8 @@ def test_every_alert_has_a_heading_in_the_runbook() -> None:
     headings = {line[4:].strip() for line in (ROOT / "deploy/README.md").read_text().splitlines() if line[:4] == "### "}
     for rule in rules():
         assert rule["alert"] in headings
-        assert rule["annotations"]["runbook_url"] == f"deploy/README.md#{rule['alert'].lower()}"
+        assert rule["annotations"]["runbook"] == f"deploy/README.md#{rule['alert'].lower()}"
+        assert "runbook_url" not in rule["annotations"], "a path is no link"
     assert {one for one in headings if one.startswith("Postdate")} == {rule["alert"] for rule in rules()}
 
 
