@@ -143,5 +143,5 @@ def test_the_page_reads_of_a_delivery_what_the_api_sends() -> None:
 def test_the_page_says_what_it_does_not_know() -> None:
     overview = OWN["overview.js"]
     assert overview.index("if (!list) return") < overview.index("The canary is off")
-    assert "line.error ? html`<${Unknown} />`" in overview
-    assert "!routes.data && routes.error && html`<${Unknown} />`" in overview
+    assert "line.error ? html`<${Unknown} error=${line.error} />`" in overview
+    assert "!routes.data && routes.error && html`<${Unknown} error=${routes.error} />`" in overview

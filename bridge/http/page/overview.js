@@ -27,7 +27,7 @@ const HANGS_MS = 6000;
 
 const SIGN_IN = "Sign in: this page needs a token.";
 
-/** Amber is what may be meant, such as a pause, and what is a warning without a trouble. */
+/** Amber: a warning without a trouble, such as a pause. */
 const toneOf = ({ well, level, troubles }) => (well ? "good" : level === "WARN" && !troubles?.length ? "warn" : "bad");
 
 /** The verdict of the server, or that there is none: its sentence and its colour. Old figures are never green. */
@@ -57,7 +57,7 @@ export function Verdict({ now, poll }) {
       )}</ul>`
     }
     ${age > 0 && tone === "bad" && html`<p class="dim">The figures below are ${span(age)} old.</p>`}
-    ${(tone === "bad" || tone === "warn") && html`<a href=${link("system", { tab: "doctor" })}>Ask the doctor</a>`}
+    ${/bad|warn/.test(tone) && html`<a href=${link("system", { tab: "doctor" })}>Ask the doctor</a>`}
   </div>`;
 }
 
@@ -127,8 +127,8 @@ export function RoutesTable({ routes }) {
 }
 
 /** What stands where nothing is known, and not where something is empty. */
-const Unknown = ({ error }) =>
-  html`<${Empty}>${error?.status === 401 ? SIGN_IN : "Not known: the store does not answer."}</${Empty}>`;
+const Unknown = ({ error, why = "the store does not answer" }) =>
+  html`<${Empty}>${error?.status === 401 ? SIGN_IN : `Not known: ${why}.`}</${Empty}>`;
 
 const UNKNOWN_TILES = ["Parked", "Due in 5m", "Overdue", "Lateness p99", "Dead letters", "Store memory"];
 
@@ -137,8 +137,7 @@ const canaryIs = ({ ok, last_success_ms }) =>
   ok == null ? (last_success_ms ? "unknown" : "first is under way") : ok ? "arrives" : "missing";
 
 function Canary({ list, error }) {
-  if (!list)
-    return html`<${Empty}>${error?.status === 401 ? SIGN_IN : "Not known: postdate has not answered."}</${Empty}>`;
+  if (!list) return html`<${Unknown} error=${error} why="postdate has not answered" />`;
   if (!list.length) return html`<${Empty}>The canary is off: [canary] enabled.</${Empty}>`;
   return html`<ul class="plain">${list.map(
     (one) =>

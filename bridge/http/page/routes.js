@@ -70,7 +70,7 @@ export const LATE_MS = 1000;
 const lateOrRunning = ({ refused, unconfirmed, overdue, oldest_overdue_ms }) =>
   refused ? "refused" : unconfirmed || (overdue && oldest_overdue_ms > LATE_MS) ? "late" : "running";
 
-/** The state of a route. One that no instance serves, or from which nothing leaves, does not run, whatever was ordered. */
+/** The state of a route. One that no instance serves, or that nothing leaves, does not run, whatever was ordered. */
 export function RouteState({ route }) {
   const idle =
     route.served === false
