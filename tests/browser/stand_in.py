@@ -57,6 +57,8 @@ class World:
         self.well = True
         #: The store does not answer; the HTTP process does not answer; the only instance is frozen.
         self.away = self.hung = self.frozen = False
+        #: What an operator's pause holds is a warning without a trouble.
+        self.holds = False
         #: What is wrong with a route, by its name.
         self.ills: dict[str, Json] = {}
         #: A request for messages looks at this many.
@@ -203,6 +205,9 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
             text = "instance web-0 has been silent for 9s: it is frozen, or it died. Look at its process"
             fault = {"instance": "web-0", "subject": "instance", "text": text}
             return {"well": False, "sentence": f"Trouble: {text}.", "troubles": [fault], "instance_states": states()}
+        if world.holds:
+            return {"well": False, "level": "WARN", "sentence": "Paused: orders (held: 3).", "troubles": [],
+                    "instance_states": states()}  # fmt: skip
         said = f"All well: {count:,} parked, nothing overdue." if world.well else "Trouble: RabbitMQ does not answer."
         fault = {"instance": "web-1", "subject": "rabbitmq", "text": "RabbitMQ does not answer"}
         troubles = [] if world.well else [fault]

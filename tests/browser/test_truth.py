@@ -268,3 +268,9 @@ def test_a_route_from_which_nothing_leaves_is_not_called_running(
     page = open_page(stand_in)
     row = page.page.get_by_role("row", name=re.compile("^orders"))
     expect(row.locator(".badge.warn", has_text=chip)).to_be_visible()
+
+
+def test_a_pause_that_holds_due_messages_is_amber(open_page: OpenPage, stand_in: str, world: World) -> None:
+    world.holds = True
+    page = open_page(stand_in)
+    expect(page.page.locator(".verdict.warn", has_text="Paused: orders (held: 3).")).to_be_visible()
