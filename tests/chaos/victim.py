@@ -133,18 +133,19 @@ def _after_claim(parts: Any, countdown: Countdown) -> None:
 
 def _after_publish(parts: Any, countdown: Countdown) -> None:
     """Die when the broker has the messages and no answer was read."""
-    if isinstance(parts.sink, KafkaSink):
+    sink = parts.sink._sink  # inside FanOut
+    if isinstance(sink, KafkaSink):
         _after_produce(countdown)
         return
-    publish = parts.sink.publish
+    publish = sink.publish
 
     def wrapped(claims: Sequence[Any]) -> None:
         publish(claims)
         if countdown.step():
-            _flush(parts.sink._link.connection._transport)
+            _flush(sink._link.connection._transport)
             countdown.die()
 
-    parts.sink.publish = wrapped
+    sink.publish = wrapped
 
 
 def _after_produce(countdown: Countdown) -> None:

@@ -45,7 +45,13 @@ def calm(line: Line) -> Page:
     """A page of the running bridge while all is well."""
     RUNNING_HTTP.wait("/readyz", 200, 60)
     wait_for(lambda: scraped(RUNNING_HTTP)[0].get(CANARY, 0) > time.time() - 30, "a canary comes back", 60)
+    wait_for(lambda: not _held(scraped(RUNNING_HTTP)), "what another test paused goes on", 60)
     return scraped(RUNNING_HTTP)
+
+
+def _held(page: Page) -> bool:
+    names = ("postdate_route_paused", "postdate_held_messages")
+    return any(value for name, value in page[0].items() if name.startswith(names))
 
 
 def page_with(name: str, value: float, canary: bool = True) -> Page:
