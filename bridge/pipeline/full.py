@@ -6,8 +6,9 @@ from the number of parked messages and the mean size of those that this instance
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from statistics import fmean
 
 from bridge.core.message import Delivery
 from bridge.core.ports import CountingStore
@@ -70,11 +71,11 @@ class Fullness:
         """Use these limits from the next look on."""
         self._limits = dict(limits)
 
-    def note(self, route: str, deliveries: Sequence[Delivery]) -> None:
-        """Learn the size of messages that were taken in."""
+    def note(self, route: str, deliveries: Iterable[Delivery]) -> None:
+        """Learn the size of messages that were taken in: at least one."""
         limit = self._limits.get(route)
-        if limit is not None and limit.size and deliveries:
-            mean = sum(len(delivery.payload) for delivery in deliveries) / len(deliveries)
+        if limit is not None and limit.size:
+            mean = fmean(len(delivery.payload) for delivery in deliveries)
             before = self._mean_size.get(route, mean)
             self._mean_size[route] = before + (mean - before) * _WEIGHT
 

@@ -65,20 +65,17 @@ class Parker:
         parked: Callable[[int, int], None],
         health: Health,
         limits: ParkLimits,
-        metrics: Metrics | None = None,
-        fullness: Fullness | None = None,
+        metrics: Metrics,
+        fullness: Fullness,
     ) -> None:
-        """``parked(shard, due ms)`` is called with the earliest due moment parked in a shard.
-
-        ``fullness`` is None where no route has a limit.
-        """
+        """``parked(shard, due ms)`` is called with the earliest due moment parked in a shard."""
         self._fullness = fullness
         self._source = source
         self._store = store
         self._routes = dict(routes)
         self._health = health
         self._limits = limits
-        self._metrics = metrics or Metrics()
+        self._metrics = metrics
         self._dead = Notices(log.warning)
         self._skipped = Notices(log.info)
         self._parts = RoundParts(
@@ -148,7 +145,7 @@ class Parker:
     def _queue(self, deliveries: Iterable[Delivery]) -> list[Step]:
         """Decide what becomes of deliveries, and queue them for their round."""
         steps = [self._step(delivery) for delivery in deliveries]
-        if self._fullness is not None and (full := self._fullness.rejecting):
+        if full := self._fullness.rejecting:
             steps = [
                 one._replace(decision=Rejection(FULL)) if one.delivery.route in full and _would_wait(one) else one
                 for one in steps
@@ -163,8 +160,7 @@ class Parker:
     def _count(self, route: str, steps: Sequence[Step]) -> None:
         numbers = self._metrics.routes[route]
         numbers.received += len(steps)
-        if self._fullness is not None:
-            self._fullness.note(route, [step.delivery for step in steps])
+        self._fullness.note(route, (step.delivery for step in steps))
         for step in steps:
             if not step.delivery.headers and step.delivery.failure is None:
                 numbers.passed += 1

@@ -184,7 +184,7 @@ class Members:
         health: Health,
         sharing: Sharing,
         ordered: Ordered,
-        fullness: Fullness | None = None,
+        fullness: Fullness,
     ) -> None:
         """``able``: whether this instance can deliver anything. While it cannot, others take its shards.
 
@@ -235,8 +235,7 @@ class Members:
                 if met.stepped_s:
                     self._recovery.clock_stepped(forward=met.stepped_s > 0)
                 self._ordered.learn(met.orders)
-                if self._fullness is not None:
-                    await self._fullness.look()
+                await self._fullness.look()
                 mine = await self._sharing.mine(met.able)
                 if mine != self._leases.shards():
                     self._leases.take_over(mine)

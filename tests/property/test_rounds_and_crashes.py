@@ -60,9 +60,8 @@ async def delivered(messages: list[Sent], spread: bool, accepts: int) -> set[str
             feed(house, number, one, log=False)
     heir = House(house.memory, "bbbbbb")
     old = house.parker
-    heir.parker = Parker(
-        house.source, heir.store, old._routes, Ids("bbbbbb"), heir.wake.heard, heir.health, old._limits
-    )
+    parts = old._routes, Ids("bbbbbb"), heir.wake.heard, heir.health, old._limits, heir.metrics, heir.stages.fullness
+    heir.parker = Parker(house.source, heir.store, *parts)
     if accepts:
         dies_after(house, accepts)
     try:

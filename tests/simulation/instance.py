@@ -144,6 +144,7 @@ class Instance:
                     health,
                     sharing,
                     stages.ordered,
+                    stages.fullness,
                 ),
                 watch=Watch(store.clock, stages.wake, stages.claimer, stages.publisher, health, stages.ordered),
                 store_watch=StoreWatch(look, health),

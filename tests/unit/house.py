@@ -93,7 +93,7 @@ class House:
         """Its place among the instances; it can deliver these routes."""
         sharing = Sharing(self.store, self.store.instance, routes or ("orders",), self.leases.elsewhere)
         here = self.store, self.leases, self.recovery
-        return Members(*here, DRAIN_MS, self.sink.able, dict, self.health, sharing, self.ordered)
+        return Members(*here, DRAIN_MS, self.sink.able, dict, self.health, sharing, self.ordered, self.stages.fullness)
 
     def publish(self, body: str, delay_ms: HeaderValue = 0, order_key: str = "", **how: Any) -> None:
         """A producer sends a message to be delivered later."""
