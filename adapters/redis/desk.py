@@ -169,7 +169,7 @@ class RedisDesk(RedisPast):
     async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
         """Delete parked messages and dead letters. Return the state in which each one was."""
         answers = dict.fromkeys(ids, Answer.NONE)
-        known = [message_id for some in self._sorted(ids).values() for message_id in some]
+        known = [message_id for in_shard in self._sorted(ids).values() for message_id in in_shard]
         for at in range(0, len(known), _BATCH):
             words = await self._store.cancel(known[at : at + _BATCH], True, reason=reason)
             answers.update((message_id, Answer(word)) for message_id, word in words.items())

@@ -124,7 +124,7 @@ class Loader:
         return bool((await self.load(await self._journal.named(list(pairs), _NAMED_MAX))).parked)
 
     async def heads(self, rows: Sequence[JournalMessage]) -> Loaded:
-        """Load cold messages of which only heads were read: so many at once as their size allows."""
+        """Load cold messages, of which the rows have only the head. One step loads at most ``_BYTES`` of them."""
         loaded = Loaded(set(), set())
         piece: list[bytes] = []
         size = 0

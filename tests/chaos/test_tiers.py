@@ -9,8 +9,6 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +16,6 @@ from tests.bridge_line import merged
 from tests.bridge_process import Bridge, Tables
 from tests.chaos.conftest import OpenLine
 from tests.delay_line import Line, delay
-from tests.devstack.databases import DATABASES
-from tests.devstack.fixtures import need
 from tests.devstack.service import wait_for
 from tests.unit.raw_properties import Props, sized
 
@@ -28,15 +24,6 @@ pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis, pytest.mark.long, pytest.
 MESSAGES, CHANGED = 1500, 150
 DELAY_S, SPREAD_S = 115, 10
 SMALL: Tables = {"redis": {"timeout": "1s"}, "journal": {"cold_after": "1m"}}
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/journal.db"
-        return
-    with need(DATABASES[request.param]) as server:
-        yield server.url
 
 
 class Producer:

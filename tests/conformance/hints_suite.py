@@ -32,7 +32,7 @@ class Hints:
             await park(one, rig.message(far_ms + 1, 1), shard=1)  # later: no hint
             await park(one, rig.message(far_ms - 1000, 1), shard=1)
             while (hint := await asyncio.wait_for(heard.get(), 5)) != (1, far_ms - 1000):
-                assert hint[1] <= far_ms, "one of before, that came late"
+                assert hint[1] <= far_ms, "a hint of an earlier call, which arrived late"
             # The first of this call is replaced by the second: the hint names what is there, not what was.
             batch = Batch(one.new_token())
             batch.messages = [rig.message(far_ms - 3000, 1), rig.message(far_ms - 2000, 1)]

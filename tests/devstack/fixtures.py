@@ -107,6 +107,16 @@ def database(request: pytest.FixtureRequest) -> Iterator[Service]:
         yield server
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database of the test's own."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/journal.db"
+        return
+    with need(databases.DATABASES[request.param]) as server:
+        yield server.url
+
+
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[Redis]:
     """The session's Redis, shared; see `redis_url` for a clean one. Kill and pause `start_redis()`'s, not this."""

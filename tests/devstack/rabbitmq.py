@@ -145,9 +145,11 @@ class RabbitMQ(Service):
         return runner.run(self._ctl, "-q", *args)
 
     def remember(self) -> None:
-        """Write to disk what was declared. RabbitMQ 3.10 writes the names of its quorum queues (names.dets) when nobody
-        has looked at them for half a second. After a kill, a queue whose name is lost has lost its log, and may have no
-        leader."""
+        """Write all declarations to disk.
+
+        RabbitMQ 3.10 writes the names of its quorum queues (names.dets) only after half a second without access. A kill
+        before that loses the name. Such a queue has lost its log, and may have no leader.
+        """
         self.ctl("eval", "[dets:sync(Table) || Table <- dets:all()], catch mnesia:sync_log().")
 
     @property

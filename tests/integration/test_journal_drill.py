@@ -7,7 +7,6 @@ import re
 import shlex
 import sqlite3
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -16,8 +15,7 @@ import pytest
 from bridge.cli import run_command
 from tests.bridge_process import ROOT
 from tests.delay_line import Line
-from tests.devstack.databases import DATABASES
-from tests.devstack.fixtures import StartRedis, need
+from tests.devstack.fixtures import StartRedis
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for
 from tests.preloaded import run_postdate
@@ -29,15 +27,6 @@ def drill() -> list[str]:
     """The lines of the drill without their remarks, and the one that says that Redis loses its data."""
     (block,) = re.findall(r"^## Drill.*?```sh\n(.*?)```", (ROOT / "deploy/journal.md").read_text(), re.DOTALL | re.M)
     return [line if line.startswith("#") else line.partition("  #")[0].strip() for line in block.splitlines()]
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/journal.db"
-        return
-    with need(DATABASES[request.param]) as server:
-        yield server.url
 
 
 def test_the_drill_of_the_manual_brings_everything_back(

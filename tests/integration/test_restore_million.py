@@ -24,8 +24,7 @@ from bridge.parking.envelope import seal
 from bridge.parking.identity import Ids
 from bridge.settings import Settings, load
 from tests.bridge_process import toml
-from tests.devstack.databases import DATABASES
-from tests.devstack.fixtures import StartRedis, need
+from tests.devstack.fixtures import StartRedis
 from tests.preloaded import Started, run_postdate, start
 
 pytestmark = [pytest.mark.redis, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -35,15 +34,10 @@ HOUR_MS = 3_600_000
 RESTORE = ("restore", "--yes", "--max-rate", "100000", "-o", "json", "--config")
 
 
-@pytest.fixture(params=["postgresql", "sqlite"])
-def file(request: pytest.FixtureRequest, start_redis: StartRedis, tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture
+def file(journal_url: str, start_redis: StartRedis, tmp_path: Path) -> Path:
     """Settings with an empty Redis and a new journal."""
-    redis = start_redis()
-    if request.param == "sqlite":
-        yield written(tmp_path, redis.url, f"sqlite:///{tmp_path}/journal.db")
-        return
-    with need(DATABASES[request.param]) as server:
-        yield written(tmp_path, redis.url, server.url)
+    return written(tmp_path, start_redis().url, journal_url)
 
 
 def written(folder: Path, redis_url: str, journal_url: str) -> Path:

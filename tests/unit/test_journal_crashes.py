@@ -22,16 +22,7 @@ STEPS = 40
 LOG = b"orders.delay-0"
 
 
-@pytest.fixture(autouse=True)
-def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is away is asked again at once."""
-    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.0)
-    monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.0)
-    monkeypatch.setattr("bridge.pipeline.putback.Pace.passed", _at_once)
-
-
-async def _at_once(pace: object, number: int) -> None:
-    """No pause."""
+pytestmark = pytest.mark.usefixtures("without_waiting")
 
 
 class Story:

@@ -1,4 +1,4 @@
-"""The cold tier: what is due much later leaves the store, comes back in time, and is found by whoever wants it."""
+"""The cold tier: distant messages leave the store, come back in time, and are found by every verb."""
 
 from __future__ import annotations
 
