@@ -205,6 +205,7 @@ class Backend:
             ],
             self._unready(),
             asked,
+            self.look.answers_s(),
         )
         return found, judge(known)
 

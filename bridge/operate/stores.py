@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -37,6 +38,8 @@ Reserve = Callable[[bytes], Awaitable[bytes]]
 FRESH_S = 0.5
 #: A store whose last look failed gets this time to answer the next one.
 _AGAIN_S = 0.5
+#: A store that did not answer for this time was away.
+_AWAY_S = 2.0
 
 
 class Stores(Protocol):
@@ -71,10 +74,15 @@ class Look:
         self._found: Stats | PostdateError | None = None
         self._at = 0.0
         self._asked_s: float | None = None
+        self._back_s = -math.inf
 
     def unanswered_s(self) -> float:
         """Return for how long the store has not answered: since the first question after its last answer."""
         return 0.0 if self._asked_s is None else time.monotonic() - self._asked_s
+
+    def answers_s(self) -> float:
+        """Return for how long the store has answered since it last was away; infinity if it never was."""
+        return time.monotonic() - self._back_s
 
     def error(self) -> str:
         """Return why the last look failed; "" if it did not."""
@@ -97,6 +105,8 @@ class Look:
             looking.result()
         if isinstance(self._found, PostdateError):
             raise self._found.with_traceback(None)
+        if self.unanswered_s() > _AWAY_S:
+            self._back_s = time.monotonic()
         self._asked_s = None
         return self._found
 

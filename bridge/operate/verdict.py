@@ -5,6 +5,7 @@ The page, `stats`, `doctor` and /readyz show the same sentence. Everything here 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -69,7 +70,8 @@ class Known:
     """The facts of a verdict.
 
     ``stats`` is None where the store does not answer, and ``away`` says why; or where it was ``asked`` and may still
-    answer; or where no route is ``stored``. ``unready`` is what /readyz reports as missing.
+    answer; or where no route is ``stored``. ``unready`` is what /readyz reports as missing. ``answers_s``: for how long
+    the store has answered since it was away.
     """
 
     stats: Stats | None = None
@@ -78,6 +80,7 @@ class Known:
     local: Sequence[LocalReport] = ()
     unready: Sequence[tuple[str, str]] = ()
     asked: bool = False
+    answers_s: float = math.inf
 
     @property
     def late_ms(self) -> int:
@@ -150,13 +153,17 @@ def judge_instances(known: Known) -> list[InstanceVerdict]:
     names = sorted(local.keys() | running.keys() | silent.keys())
     if known.away:
         return [_without_store(local[name]) for name in names]
-    if known.stats is not None and known.stats.refuses_writes:
-        return [_instance(name, local.get(name), running.get(name, _MUTE), None) for name in names]
+    refuses = known.stats is not None and known.stats.refuses_writes
+    if refuses or known.answers_s < STALE_S:
+        mute = _MUTE if refuses else _UNHEARD
+        return [_instance(name, local.get(name), running.get(name, mute), None) for name in names]
     return [_instance(name, local.get(name), running.get(name), silent.get(name)) for name in names]
 
 
 #: Stands for the report of an instance on another machine that cannot write one.
 _MUTE = MappingProxyType({"health": "it cannot report while Redis refuses writes"})
+#: As long as nobody can have reported for ``STALE_S``, silence proves nothing.
+_UNHEARD = MappingProxyType({"health": "it has not reported yet since Redis answers again"})
 
 
 def _instance(

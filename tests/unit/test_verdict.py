@@ -9,7 +9,7 @@ import pytest
 from bridge.core.orders import Actor, RouteOrder, RouteState
 from bridge.desk.numbers import RouteStats, Stats
 from bridge.desk.severity import Severity
-from bridge.operate.verdict import InstanceState, Known, LocalReport, judge
+from bridge.operate.verdict import STALE_S, InstanceState, Known, LocalReport, judge
 from bridge.telemetry.health import WELL
 
 RUNNING = {"able": True, "health": WELL, "shards": [0, 1]}
@@ -267,3 +267,10 @@ def test_an_instance_that_cannot_report_because_the_store_refuses_writes_is_not_
         InstanceState.TROUBLE,
         ["it cannot report while Redis refuses writes"],
     )
+
+
+def test_nobody_is_called_dead_before_it_could_report_to_a_store_that_is_back() -> None:
+    back = replace(CALM, instances={}, silent={"a-1": 17_000})
+    soon, later = judge(Known(back, answers_s=1.0)), judge(Known(back, answers_s=STALE_S))
+    assert [fault.text for fault in soon.faults] == ["it has not reported yet since Redis answers again"]
+    assert [found.instances[0].state for found in (soon, later)] == [InstanceState.TROUBLE, InstanceState.STALE]
