@@ -31,6 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="only tests without servers, processes and pauses")
+    parser.addoption("--backwards", action="store_true", help="the last test first: finds those that need another one")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,6 +46,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if any(mark.name in NOT_FAST for mark in item.iter_markers())]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+    if config.getoption("--backwards"):
+        items.reverse()
 
 
 def pytest_collection_finish() -> None:

@@ -97,12 +97,14 @@ class Look:
             self._asked_s = time.monotonic()
         if within_s is not None and self.error():
             within_s = min(within_s, _AGAIN_S)
-        while self._found is None or time.monotonic() - self._at > FRESH_S:
+        waited = False  # then what was found is new enough, however long this task had no turn
+        while self._found is None or not (waited or time.monotonic() - self._at <= FRESH_S):
             looking = self._looking = self._looking or asyncio.create_task(self._look())
             done, _ = await asyncio.wait([looking], timeout=within_s)
             if not done:
                 raise TimeoutError
             looking.result()
+            waited = True
         if isinstance(self._found, PostdateError):
             raise self._found.with_traceback(None)
         if self.unanswered_s() > _AWAY_S:

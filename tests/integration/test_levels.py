@@ -186,7 +186,7 @@ class TestWithABridge:
             assert short(b"1000") not in parts(one.properties).behind
 
     def test_a_stranger_in_the_due_queue_stops_nobody(self, line: LevelLine) -> None:
-        noted = died(f"{line.intake}.level.9s.000000".encode(), (b"original-expiration", "S", sized(b"5")))
+        noted = died(f"{line.intake}.level.9s.000000".encode(), (b"original-expiration", "S", sized(b"60000")))
         stranger = Props([level(sized(b"abc"), "S"), noted], PERSISTENT)
         line.publish(stranger, b"a stranger", b"a.key", exchange=line.places().due)
         put(line, b"behind it", delay(300))

@@ -43,6 +43,8 @@ def line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path_factory: pytest.TempP
         line.add(f"{kind}_full", {"x-queue-type": kind, "x-max-length": 1}, queue_type="classic", schedule=["100ms"])
     line.add("limited", {"x-queue-type": "quorum", "x-delivery-limit": 1}, schedule=["100ms"])
     line.add("ending", queue_type="classic", schedule=["100ms"], then=f"exchange:{line.name}.last")
+    line.add("spent")
+    line.add("leaving", queue_type="classic", schedule=["100ms"])
     line.declare_exchange(f"{line.name}.last", "fanout")
     line.declare_queue(f"{line.name}.last")
     line.bind(f"{line.name}.last", f"{line.name}.last")
@@ -98,10 +100,21 @@ def as_sent(returned: Message, first: Message) -> None:
     assert got.behind == sent.behind.replace(b"\5guest", b"", 1)
 
 
+def exhaust(line: RetryLine, failing: FailingConsumers) -> str:
+    """Let a message fail three times; return the name of its dead letter."""
+    before = line.dead().keys()
+    failing.publish(PLAIN, b"one")
+    for _ in range(3):
+        failing.reject(failing.next())
+    wait_for(lambda: line.dead().keys() > before, "a dead letter", 10)
+    (name,) = line.dead().keys() - before
+    return name
+
+
 def test_show_tells_the_attempt_for_which_a_message_waits(
     line: RetryLine, consumers: Consumers, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (name,) = [name for name, why in line.dead().items() if consumers["quorum"].queue in why]
+    name = exhaust(line, consumers["spent"])
     capsys.readouterr()
     assert run_command(["show", name, "--config", str(line.file())]) == 0
     assert re.search(r"retry +attempt 3 of 2 \(last reason rejected, first failed 20", capsys.readouterr().out)
@@ -110,15 +123,15 @@ def test_show_tells_the_attempt_for_which_a_message_waits(
     assert (shown["retry"]["attempt"], shown["retry"]["attempts"]) == (3, 2)
     assert shown["tries"] == 3, "the consumers' failures"
     assert shown["retry"]["id"] not in ("", name), "that of the first return, and not of this dead letter"
-    assert shown["routing_key"] == "quorum.new"
+    assert shown["routing_key"] == "spent.new"
 
 
 def test_a_message_that_succeeds_on_its_second_attempt_is_gone(line: RetryLine, consumers: Consumers) -> None:
-    failing, before = consumers["classic"], line.stored()
+    failing = consumers["classic"]
     failing.publish(PLAIN, b"one")
     failing.reject(failing.next())
     failing.accept(failing.next())
-    wait_for(lambda: line.stored() == before, "a store without the message", 15)
+    wait_for(lambda: line.stored() == len(line.dead()), "a store with dead letters alone", 15)
     assert line.depth(failing.queue) == 0
 
 
@@ -225,17 +238,17 @@ def test_a_forged_state_skips_no_wait_and_names_no_moment(line: RetryLine, consu
 
 
 def test_an_operators_retry_gives_an_exhausted_message_one_more_attempt(line: RetryLine, consumers: Consumers) -> None:
-    failing = consumers["limited"]
-    (name,) = [name for name, why in line.dead().items() if failing.queue in why]
+    failing = consumers["spent"]
+    name = exhaust(line, failing)
     line.order("retry", name)
     again = failing.next()
-    assert returned_as(again) == (2, "delivery_limit")
+    assert returned_as(again) == (3, "rejected")
     failing.reject(again)
-    wait_for(lambda: any("failed 3 times" in why for why in line.dead().values()), "a dead letter", 15)
+    wait_for(lambda: any("failed 4 times" in why for why in line.dead().values()), "a dead letter", 15)
 
 
 def test_a_message_whose_queue_is_gone_becomes_an_unroutable_dead_letter(line: RetryLine, consumers: Consumers) -> None:
-    failing = consumers["ending"]
+    failing = consumers["leaving"]
     failing.publish(PLAIN, b"one")
     failing.reject(failing.next())
     failing.crash()

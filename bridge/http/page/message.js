@@ -160,7 +160,11 @@ export function Message() {
           message.first_copy && html`<a href=${link(`messages/${message.first_copy}`)}>${message.first_copy}</a>`,
         ],
       ]} /></${Panel}>
-      <${Panel} title="Headers"><${Pairs} of=${data.headers} label="Headers" />
+      <${Panel} title="Headers">${
+        message.ending && !Object.keys(data.headers).length
+          ? html`<p class="dim">Not kept after it was ${message.ending}.</p>`
+          : html`<${Pairs} of=${data.headers} label="Headers" />`
+      }
         ${Object.keys(data.properties ?? {}).length > 0 && html`<h3>Properties</h3><${Pairs} of=${data.properties} label="Properties" />`}</${Panel}>
     </div>
     ${data.body && html`<${Body} body=${data.body} id=${message.id} />`}

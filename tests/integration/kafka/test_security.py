@@ -376,6 +376,7 @@ def oauth(line: Line, **more: object) -> dict[str, Any]:
 def short_tokens(line: Line) -> Iterator[Line]:
     """A line whose user is the client of the token server, and whose tokens live for three seconds."""
     line.user, line.kafka.issuer.lifetime_s = "postdate", 3
+    line.kafka.issuer.scopes.clear()
     yield line
     line.kafka.issuer.lifetime_s = 300
 
