@@ -2,7 +2,7 @@
 
 Only a record whose produce was acknowledged is owed. The producer is idempotent and the consumer belongs to no group,
 so neither makes a copy of its own: a number that came with two ids was parked twice, and one that came twice with one
-id was produced twice. Due moments stand on a grid, so that many records of a key are due together, and have an order.
+id was published twice. Due moments stand on a grid, so that many records of a key are due together, and have an order.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import random
 import struct
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from hashlib import blake2b
 from types import TracebackType
@@ -19,7 +20,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
 from tests.chaos.accountant import Accountant
-from tests.chaos.verdict import Owed, Receipt
+from tests.chaos.verdict import Owed, Receipt, Verdict
 
 _TURN_S = 0.01
 _GRID_MS = 100
@@ -47,6 +48,7 @@ class KafkaLedger(Accountant):
         self._producer = Producer(
             {"bootstrap.servers": url, "partitioner": "murmur2_random", "retry.backoff.max.ms": 200, **own, **_PATIENT}
         )
+        self._servers = {"bootstrap.servers": url, **_PATIENT}
         group = {"group.id": f"ledger-{self._run}", "enable.auto.commit": False, "fetch.error.backoff.ms": 50}
         self._consumer = Consumer({"bootstrap.servers": url, **group, **_PATIENT})
         self._consumer.assign([TopicPartition(target, number, OFFSET_BEGINNING) for number in range(partitions)])
@@ -73,6 +75,26 @@ class KafkaLedger(Accountant):
         self._threads[-1].join(deadline_s)
         assert self._producer.flush(deadline_s) == 0, "Kafka did not take every record"
         self._raise_failures()
+
+    def verdict(self) -> Verdict:
+        """The verdict. Reads the intake where a copy has another id: an idempotent producer may make one when it gets
+        no answer from nodes that die, and the intake shows it."""
+        found = super().verdict()
+        if found.copies_with_another_id:
+            found.produced_twice = self._produced_twice()
+        return found
+
+    def _produced_twice(self) -> int:
+        numbers: list[Any] = []
+        with closing(
+            Consumer({**self._servers, "group.id": f"intake-{self._run}", "enable.auto.commit": False})
+        ) as own:
+            partitions = own.list_topics(self._intake).topics[self._intake].partitions
+            own.assign([TopicPartition(self._intake, number, OFFSET_BEGINNING) for number in partitions])
+            while messages := own.consume(500, 5.0):
+                headers: list[Any] = [message.headers() or [] for message in messages]
+                numbers += (dict(named).get(_NAME) for named in headers)
+        return len(numbers) - len(set(numbers))
 
     # -- the producer -----------------------------------------------------------------------------------------------
 
