@@ -35,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until all is collected: little of it is garbage
     if config.getoption("--fast"):
         settings.load_profile("fast")
         # Hypothesis would first read every file of postdate for constants to try: half of the time of this tier.
@@ -54,6 +55,7 @@ def pytest_collection_finish() -> None:
     """Keep what the collection made out of each later collection of garbage: it lives as long as the process."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

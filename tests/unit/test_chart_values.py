@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import tomllib
@@ -9,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from jsonschema import Draft7Validator
 
 from tests.bridge_process import ROOT
 from tests.helm.chart import CHART, VALUES, read_yaml
@@ -19,12 +19,15 @@ DEFAULTS = read_yaml(CHART / "values.yaml")
 TEMPLATES = "".join(file.read_text() for file in sorted((CHART / "templates").iterdir()))
 
 
+def draft_7() -> Any:
+    """Imported late: this takes two seconds of every process that collects the tests."""
+    return importlib.import_module("jsonschema").Draft7Validator
+
+
 def mistakes(values: Mapping[str, Any]) -> list[str]:
     """What the schema says against values that overlay the defaults."""
     merged = {**DEFAULTS, **{name: over(DEFAULTS.get(name), value) for name, value in values.items()}}
-    return [
-        f"{'.'.join(map(str, one.absolute_path))}: {one.message}" for one in Draft7Validator(SCHEMA).iter_errors(merged)
-    ]
+    return [f"{'.'.join(map(str, one.absolute_path))}: {one.message}" for one in draft_7()(SCHEMA).iter_errors(merged)]
 
 
 def over(default: object, value: object) -> object:
@@ -33,7 +36,7 @@ def over(default: object, value: object) -> object:
 
 
 def test_the_schema_itself_is_valid() -> None:
-    Draft7Validator.check_schema(SCHEMA)
+    draft_7().check_schema(SCHEMA)
 
 
 def test_the_schema_knows_exactly_the_values_that_there_are() -> None:
