@@ -8,6 +8,7 @@ import {
   dialog,
   go,
   link,
+  paint,
   paused,
   STATUS_MS,
   status,
@@ -178,7 +179,8 @@ function App() {
   const [open, setOpen] = useState(false);
   const ask = asksToken.use();
   const asked = dialog.use();
-  const look = theme.use();
+  theme.use();
+  paint();
   const entered = token.use();
   useEffect(() => {
     // While the store is away, the answer is an error with the verdict and the role, and without numbers.
@@ -186,9 +188,6 @@ function App() {
     else if (data && !error) status.set(data);
     statusPoll.set({ ...poll, data: status.get() });
   }, [data, error, poll.at]);
-  useEffect(() => {
-    document.documentElement.dataset.theme = look;
-  }, [look]);
   useEffect(() => {
     setOpen(false);
     const name = path[0] === "messages" && path[1] ? path[1] : (NAV.find(([key]) => key === path[0])?.[1] ?? path[0]);

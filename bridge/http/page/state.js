@@ -47,6 +47,15 @@ export function kept(storage, name, fallback) {
 
 export const zone = kept("localStorage", "postdate.zone", "utc");
 export const theme = kept("localStorage", "postdate.theme", "auto");
+export const DARK = matchMedia("(prefers-color-scheme: dark)");
+
+/** Use the colours that were chosen, or those of the system. */
+export function paint() {
+  const look = theme.get();
+  document.documentElement.dataset.theme = look === "auto" && DARK.matches ? "dark" : look;
+}
+DARK.addEventListener("change", paint);
+paint();
 /** Only for this tab, so that a token is gone when the tab is closed. */
 export const token = kept("sessionStorage", "postdate.token", "");
 /** Why the API asks for a token; "" while it does not. */

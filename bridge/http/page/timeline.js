@@ -1,6 +1,6 @@
 // The timeline: what was delivered on the left, what is due on the right, now in the middle.
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
-import { go, theme, zone } from "./state.js";
+import { DARK, go, theme, zone } from "./state.js";
 import { count, short, span as spanText, tick, zoneName } from "./words.js";
 
 const HEIGHT = 220;
@@ -11,7 +11,6 @@ const CLASSES = [
   ["up to 10s", "--late-2"],
   ["more", "--late-3"],
 ];
-const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 /** The columns of the chart: x, then the lateness classes from the whole stack down to the part on time, then due. */
 function columns(data) {
