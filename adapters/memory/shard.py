@@ -300,21 +300,23 @@ class Shard:
             self._move("release", message_id, Guard.LEASED, due_ms, member)
             self.messages[message_id] = _with(envelope, None, tries)
             if reason:
-                self.why[message_id] = reason
-                self.refused.add(refused_member(message_id, envelope))
+                self._refuse(message_id, envelope, reason)
             dues_ms.append(due_ms)
         self._wake_if_nearer(dues_ms)
         return len(dues_ms)
 
-    def hold(self, members: Iterable[bytes]) -> int:
+    def hold(self, member: bytes, reason: str) -> bool:
         """claimed -> held."""
-        held = list(filter(self._holds, members))
-        for member in held:
-            envelope = self.messages[member[:ID_BYTES]]
-            self._move("hold", member[:ID_BYTES], Guard.LEASED, HELD_MS + _due_ms(envelope), member)
-            self._route_add("held", route_in(envelope), 1)
-            self._try_no_more(member[:ID_BYTES])
-        return len(held)
+        if not self._holds(member):
+            return False
+        message_id = member[:ID_BYTES]
+        envelope = self.messages[message_id]
+        self._move("hold", message_id, Guard.LEASED, HELD_MS + _due_ms(envelope), member)
+        self._route_add("held", route_in(envelope), 1)
+        self._try_no_more(message_id)
+        if reason:
+            self._refuse(message_id, envelope, reason)
+        return True
 
     def let_go(self, instance: str, step: HeldStep, limit: int, gap_us: int) -> LetGo:
         """held -> parked."""
@@ -555,6 +557,10 @@ class Shard:
     def _try_no_more(self, message_id: bytes) -> None:
         """A message that may have been refused waits for no other try."""
         self.refused.discard(refused_member(message_id, self.messages.get(message_id, b"")))
+
+    def _refuse(self, message_id: bytes, envelope: bytes, reason: str) -> None:
+        self.why[message_id] = reason
+        self.refused.add(refused_member(message_id, envelope))
 
     def _holds(self, member: bytes) -> bool:
         """Return whether this claim holds a message. A claim whose message was deleted by hand is dropped."""

@@ -322,9 +322,9 @@ class MemoryStore:
         lost = self._lost.pop(number, None)
         return self.memory.shards[number].recover(0, lost) if lost else 0
 
-    async def hold(self, claims: Iterable[Claim]) -> int:
+    async def hold(self, holds: Iterable[tuple[Claim, str]]) -> int:
         async with self._call():
-            return sum(self._of(claim).hold([claim.id + claim.token]) for claim in claims)
+            return sum(self._of(claim).hold(claim.id + claim.token, reason) for claim, reason in holds)
 
     async def let_go(
         self, steps: Mapping[int, HeldStep], limit: int, gap_us: int = 0

@@ -372,9 +372,10 @@ class RedisStore:
             first, _ = self._lost.get(shard, (token, token))
             self._lost[shard] = first, token
 
-    async def hold(self, claims: Iterable[Claim]) -> int:
+    async def hold(self, holds: Iterable[tuple[Claim, str]]) -> int:
         """Keep claimed messages until their route may go on. Return how many claims were still held."""
-        return await self._each("hold", _by_shard((claim, (claim.id + claim.token,)) for claim in claims))
+        by_shard = _by_shard((claim, (claim.id + claim.token, reason)) for claim, reason in holds)
+        return await self._each("hold", by_shard)
 
     async def let_go(
         self, steps: Mapping[int, HeldStep], limit: int, gap_us: int = 0

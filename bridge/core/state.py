@@ -1,8 +1,9 @@
 """The states of a message and every legal move between them. No message moves in any other way.
 
 A message is in one state at a time. PARKED: in the due set. HELD: in the due set behind everything that is parked,
-with its order, because its route is paused or at its rate (``bridge.core.orders``); operators see it as parked, and
-held. CLAIMED: in a claim, under a lease that only the claimer's token can settle, release, hold, bury or renew.
+with its order, because its route is paused or at its rate (``bridge.core.orders``), or no instance has it; operators
+see it as parked, and held. CLAIMED: in a claim, under a lease that only the claimer's token can settle, release, hold,
+bury or renew.
 DEAD: in the dead set, with a reason. GONE: not in the store.
 Each move is one Lua script of the same name, which Redis carries out as a whole or not at all.
 
@@ -67,16 +68,16 @@ MOVES = (
     Move("renew", State.CLAIMED, State.CLAIMED, Guard.LEASED, "the broker has not answered yet"),
     Move("settle", State.CLAIMED, State.GONE, Guard.LEASED, "the broker confirmed it"),
     Move("release", State.CLAIMED, State.PARKED, Guard.LEASED, "refused for now, or no answer"),
-    Move("hold", State.CLAIMED, State.HELD, Guard.LEASED, "its route is paused or at its rate"),
-    Move("let_go", State.HELD, State.PARKED, Guard.DRAINED, "its route was resumed, or has room in its rate"),
+    Move("hold", State.CLAIMED, State.HELD, Guard.LEASED, "its route is paused, at its rate or missing"),
+    Move("let_go", State.HELD, State.PARKED, Guard.DRAINED, "its route was resumed, has room in its rate or is back"),
     Move("bury", State.CLAIMED, State.DEAD, Guard.LEASED, "refused for good, or damaged"),
     Move("recover", State.CLAIMED, State.PARKED, Guard.LAPSED, "its instance died or lost the store"),
     Move("retry", State.DEAD, State.PARKED, Guard.ASKED, "an operator fixed the cause"),
     Move("cancel", State.PARKED, State.GONE, Guard.ASKED, "its producer cancelled or replaced it, or an operator did"),
-    Move("cancel", State.HELD, State.GONE, Guard.ASKED, "the same, while its route is paused or at its rate"),
+    Move("cancel", State.HELD, State.GONE, Guard.ASKED, "the same, while it is held"),
     Move("cancel", State.DEAD, State.GONE, Guard.ASKED, "an operator cancelled it"),
     Move("reschedule", State.PARKED, State.PARKED, Guard.ASKED, "an operator gave it another moment"),
-    Move("reschedule", State.HELD, State.HELD, Guard.ASKED, "the same, while its route is paused or at its rate"),
+    Move("reschedule", State.HELD, State.HELD, Guard.ASKED, "the same, while it is held"),
 )
 
 _LEGAL = {(move.name, move.before): move for move in MOVES}

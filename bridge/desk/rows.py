@@ -74,8 +74,8 @@ class Row:
     """A message as a person sees it.
 
     ``at_ms`` depends on the state. Parked: the next try, or the due moment if it is ``held``, because its route is
-    paused or at its rate. Claimed: the end of the lease, 0 if unknown. Dead: when it died. ``size`` is the payload's
-    size in bytes, and ``payload`` holds as many of them as were asked for.
+    paused, at its rate or missing. Claimed: the end of the lease, 0 if unknown. Dead: when it died. ``size`` is the
+    payload's size in bytes, and ``payload`` holds as many of them as were asked for.
     ``reason`` is the last reason why it was not delivered. ``first`` is the id of the first copy of a redelivered one.
     ``cold``: it waits in the journal alone. ``broker`` tells how to read the payload. It is "" for an envelope that
     cannot be opened: then route and key are empty too, and the payload is the whole envelope.

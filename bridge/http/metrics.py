@@ -275,7 +275,7 @@ class MetricsPage(Collector):
             ),
             "parked_messages": ("Messages that wait, held and claimed ones included.", lambda counts: counts.parked),
             "held_messages": (
-                "Due messages that wait: their route is paused, or at its max_rate.",
+                "Due messages that wait: their route is paused, at its max_rate or missing.",
                 lambda counts: counts.held,
             ),
             "dead_messages": ("Dead letters.", lambda counts: counts.dead),

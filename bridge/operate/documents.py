@@ -74,7 +74,7 @@ class MessageFacts(Document):
     arrived_ms: int | None = None
     reason: str | None = Field(default=None, description="why it was not delivered, so far")
     tier: str | None = Field(default=None, description="redis, or cold: it waits in the journal's database alone")
-    held: bool = Field(default=False, description="due, but its route is paused or at its max_rate")
+    held: bool = Field(default=False, description="due, but its route is paused, at its max_rate or missing")
     next_try: str | None = Field(default=None, description="parked, after a refusal: when it is tried again")
     lease_until: str | None = Field(default=None, description="claimed: when its lease ends")
     died: str | None = Field(default=None, description="dead: when it became a dead letter")

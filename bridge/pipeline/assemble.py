@@ -70,6 +70,7 @@ class Stages:
     def follow(self, rules: PipelineRules) -> None:
         """Take over the live rules of a reload."""
         self.parker.follow(rules.routes, rules.park)
+        self.leases.elsewhere.found(rules.routes)
         self.settler.follow(rules.retry)
         self.claimer.follow(rules.claim)
         self.gate.follow(rules.rates)
@@ -102,7 +103,7 @@ def assemble(
     intake_gate = IntakeGate(source.close_intakes)
     ordered = Ordered(orders, partial(intake_gate.close, "drained"), wake.nudge)
     fullness = Fullness(store, rules.parked, intake_gate, health)
-    gate = RateGate(store, clock, wake, ordered, rules.rates)
+    gate = RateGate(store, clock, wake, ordered, leases.elsewhere, rules.rates)
     unopened = Unopened(settler.bury, health, metrics, 4 * lease_ms / 1000)
     claimer = Claimer(store, wake, leases, publisher, rules.claim, health, gate, unopened, metrics)
     parker = Parker(source, parking or store, rules.routes, ids, wake.heard, health, rules.park, metrics, fullness)

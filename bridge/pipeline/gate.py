@@ -1,9 +1,10 @@
 """The gate between a claim and its publishing: what comes due on a route beyond its rate is held.
 
-A paused route is a rate of 0, ``max_rate`` is a rate, and other routes have none. A message of a limited route is
-claimed when it is due, like any other, and given back as *held*: it keeps its due moment and its order, and no claim
-finds it. Held messages are let go in steps and in their order: at their rate, or all of them where the route has none
-any more. While a route has held messages in a shard, later ones of it are held behind them. So nothing overtakes.
+A paused route is a rate of 0, and so is one that no instance has. ``max_rate`` is a rate, and other routes have none. A
+message of a limited route is claimed when it is due, like any other, and given back as *held*: it keeps its due moment
+and its order, and no claim finds it. Held messages are let go in steps and in their order: at their rate, or all of
+them where the route has none any more. While a route has held messages in a shard, later ones of it are held behind
+them. So nothing overtakes.
 
 All instances take the tokens of a rate from one bucket for each route, in the store. The claim loop alone uses this.
 Without orders, rates and held messages it costs a few comparisons for each claim.
@@ -22,6 +23,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Claim
 from bridge.core.ports import FIRST_HELD, Claimed, DeliveringStore, HeldStep, LetGo
+from bridge.pipeline.leases import RoutesElsewhere
 from bridge.pipeline.ordered import Ordered
 from bridge.pipeline.wake import Wake
 
@@ -91,7 +93,13 @@ class RateGate:
     """Which claims may be published, and what is held of this instance's shards."""
 
     def __init__(
-        self, store: DeliveringStore, clock: StoreClock, wake: Wake, ordered: Ordered, per_s: Mapping[str, float]
+        self,
+        store: DeliveringStore,
+        clock: StoreClock,
+        wake: Wake,
+        ordered: Ordered,
+        routes: RoutesElsewhere,
+        per_s: Mapping[str, float],
     ) -> None:
         """``per_s``: messages per second of routes with a rate."""
         self._store = store
@@ -100,7 +108,10 @@ class RateGate:
         self._ordered = ordered
         self._per_s = dict(per_s)
         self._paused = ordered.paused
-        #: By route: messages per second, 0 for a paused one.
+        self._routes = routes
+        #: Why the messages of routes are held that no instance has.
+        self._missing = routes.missing
+        #: By route: messages per second, 0 for a paused or missing one.
         self._limits = self._per_s | dict.fromkeys(self._paused, 0.0)
         self._next_per_s = self._per_s
         self._mine: frozenset[int] = frozenset()
@@ -134,7 +145,11 @@ class RateGate:
         return bool(self._limits or self.unknown or self._backlogs or self._changed())
 
     def _changed(self) -> bool:
-        return self._paused is not self._ordered.paused or self._per_s is not self._next_per_s
+        return (
+            self._paused is not self._ordered.paused
+            or self._per_s is not self._next_per_s
+            or self._missing is not self._routes.missing
+        )
 
     # -- what is let go ---------------------------------------------------------------------------------------------
 
@@ -142,7 +157,8 @@ class RateGate:
         """Follow the orders; let go what is due again, one step for each backlog. Return the shards that failed."""
         if self._changed():
             self._paused, self._per_s = self._ordered.paused, self._next_per_s
-            self._limits = self._per_s | dict.fromkeys(self._paused, 0.0)
+            self._missing = self._routes.missing
+            self._limits = self._per_s | dict.fromkeys(chain(self._paused, self._missing), 0.0)
             at_rate = self._per_s.keys() - self._paused
             self._forget(place for place in self._backlogs if place.route not in at_rate)
             self.unknown, self._elsewhere = mine, frozenset()
@@ -332,7 +348,7 @@ class RateGate:
     async def hold(self) -> None:
         """Hold what may not be published. If the store misses it, ``recover`` parks it as due."""
         waiting, self.waiting = self.waiting, []
-        await self._store.hold(waiting)
+        await self._store.hold((claim, self._missing.get(claim.route, "")) for claim in waiting)
 
 
 class Turn:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import structlog
 
 from bridge.core.errors import ShardsUnavailable
-from bridge.core.message import Claim
+from bridge.core.message import Claim, Refusal
 from bridge.core.ports import DeliveringStore, Release
 from bridge.pipeline.wake import Wake
 
@@ -26,8 +26,6 @@ _AWAY_S = 0.1
 _TURNS_S = 1.0
 #: How long another instance that has the missing route may need to start.
 _STARTING_S = 3.0
-#: Meanwhile the message is parked for this time.
-_AGAIN_MS = 500
 
 
 class Leases:
@@ -45,7 +43,7 @@ class Leases:
         self._held: dict[bytes, Claim] = {}
         self._held_in: dict[int, int] = {}
         self._taken: dict[int, int] = {}
-        self.elsewhere = RoutesElsewhere(self)
+        self.elsewhere = RoutesElsewhere(self, wake)
 
     # -- shards -----------------------------------------------------------------------------------------------------
 
@@ -148,32 +146,52 @@ class Leases:
 
 
 class RoutesElsewhere:
-    """Routes that only other instances have.
+    """Routes that this instance lacks: those that only others have, and those that none has.
 
     While the routes of instances differ, as in a rolling change of the settings, an instance may claim a message whose
-    route it lacks. It gives the message back, and the shard to an instance that has the route.
+    route it lacks. It gives the message back, and the shard to an instance that has the route. Where none has it, what
+    comes due is held until the route is back, so that it keeps its order. Now and then one try says so again.
     """
 
-    def __init__(self, leases: Leases) -> None:
+    def __init__(self, leases: Leases, wake: Wake) -> None:
         self._leases = leases
+        self._wake = wake
         self._routes: frozenset[str] = frozenset()
-        self._missed_since: dict[str, float] = {}
+        self._missed: set[str] = set()
+        #: Routes that no instance has, and why their messages are held. Another object after every change.
+        self.missing: dict[str, str] = {}
         #: No other instance is known to have a route that was missed: the next meeting should come at once.
         self.asks = False
 
     def learn(self, routes: Iterable[str]) -> None:
         """Replace the routes that other instances have."""
         self._routes, self.asks = frozenset(routes), False
-        for route in self._routes & self._missed_since.keys():
-            del self._missed_since[route]
+        self.found(self._routes)
 
-    def release(self, claim: Claim) -> Release | None:
-        """Return how to give back a message whose route this instance lacks; None when no instance has the route."""
-        if claim.route in self._routes:
+    def found(self, routes: Collection[str]) -> None:
+        """Let go what is held of these routes: an instance has them."""
+        self._try(routes)
+        self._missed.difference_update(routes)
+
+    def lacks(self, claim: Claim, refusal: Refusal) -> bool:
+        """Note that this instance lacks the route of a message, which is to be parked again as it was.
+
+        Return whether to report that: not while an instance that has the route may be starting.
+        """
+        route = claim.route
+        if route in self._routes:
             self._leases.give_way(claim.shard)
-            return Release(claim, None, claim.tries, "")
-        now_s = time.monotonic()
-        self.asks = self.asks or claim.route not in self._missed_since
-        if now_s - self._missed_since.setdefault(claim.route, now_s) < _STARTING_S:
-            return Release(claim, _AGAIN_MS, claim.tries, "")
-        return None
+            return False
+        late = route in self._missed
+        if route not in self.missing:
+            self.asks = self.asks or not late
+            self.missing = {**self.missing, route: str(refusal.reason)}
+            again_s = (refusal.again_ms or 0) / 1000 if late else _STARTING_S
+            asyncio.get_running_loop().call_later(again_s, self._try, (route,))
+        return late
+
+    def _try(self, routes: Collection[str]) -> None:
+        if known := self.missing.keys() & routes:
+            self._missed |= known
+            self.missing = {route: why for route, why in self.missing.items() if route not in known}
+            self._wake.nudge()

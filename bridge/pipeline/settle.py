@@ -188,10 +188,10 @@ class Settler:
         claim = result.letter
         numbers = self._metrics.routes[claim.route]
         if result.refusal is not None and result.refusal.reason.kind is ReasonKind.NO_ROUTE:
-            untouched = self._leases.elsewhere.release(claim)
-            if untouched is not None:
-                self._releases.append(untouched)
-                return
+            self._releases.append(Release(claim, None, claim.tries, ""))
+            if self._leases.elsewhere.lacks(claim, result.refusal):
+                self._note_refused(claim.route, result.refusal.reason, result.refusal.again_ms)
+            return
         spread = random.random()  # noqa: S311 (jitter, not a secret)
         decided = verdict(claim.tries, result.outcome, result.refusal, self._rules, spread)
         reason, name = decided.reason, claim.public_id.decode()
@@ -199,8 +199,7 @@ class Settler:
             numbers.unknown += 1
             self._releases.append(Release(claim, decided.wait_ms, decided.tries, ""))
             return
-        numbers.refused += 1
-        self._refused_routes.refused(claim.route, reason, decided.wait_ms or 0)
+        self._note_refused(claim.route, reason, decided.wait_ms)
         if decided.ending is Ending.DEAD:
             self._dead.tell("dead letter", claim.route, reason, id=name, tries=decided.tries)
             numbers.died(reason.kind)
@@ -209,6 +208,10 @@ class Settler:
         facts = {"id": name, "tries": decided.tries, "next_ms": decided.wait_ms}
         self._refused.tell("refused", claim.route, reason, **facts)
         self._releases.append(Release(claim, decided.wait_ms, decided.tries, str(reason)))
+
+    def _note_refused(self, route: str, reason: Reason, wait_ms: int | None) -> None:
+        self._metrics.routes[route].refused += 1
+        self._refused_routes.refused(route, reason, wait_ms or 0)
 
     def bury(self, burials: Iterable[tuple[Claim, str]]) -> None:
         """Make dead letters of claims that cannot be published."""

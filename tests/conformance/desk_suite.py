@@ -349,7 +349,7 @@ class Count:
             case "bury":
                 await store.bury([(claims[one], "unroutable: no queue")])
             case "held":
-                await store.hold([claims[one]])
+                await store.hold([(claims[one], "")])
             case "cancel":
                 await desk.cancel([one])
             case "reschedule":
@@ -547,10 +547,10 @@ class CountByRoute:
 class Order:
     """``orders`` and ``order``; held messages as an operator sees them."""
 
-    async def hold(self, desk_rig: DeskRig, **more: Any) -> Row:
+    async def hold(self, desk_rig: DeskRig, reason: str = "", **more: Any) -> Row:
         """Park a message that is due, and hold it as the claim loop does."""
         one = await desk_rig.park(0, **more)
-        await desk_rig.store.hold(await desk_rig.claim())
+        await desk_rig.store.hold((claim, reason) for claim in await desk_rig.claim())
         (row,) = await desk_rig.desk.look([one], 0)
         return row
 
@@ -602,6 +602,19 @@ class Order:
         orders = stats.by_route["orders"]
         assert orders == RouteStats(parked=1, held=1)
         assert await desk_rig.desk.density([0, row.due_ms + HOUR_MS * 2]) == [1]
+
+    async def test_a_message_that_is_held_because_no_instance_has_its_route_is_refused_and_overdue(
+        self, desk_rig: DeskRig
+    ) -> None:
+        row = await self.hold(desk_rig, "no_route: a reason")
+        assert (row.held, row.reason) == (True, "no_route: a reason")
+        await desk_rig.pass_by(row.due_ms + 5)
+        stats = await desk_rig.desk.stats()
+        assert (stats.held, stats.refused, stats.overdue) == (1, 1, 1)
+        orders = stats.by_route["orders"]
+        assert (orders.held, orders.refused, orders.overdue, orders.oldest_overdue_ms > 4) == (1, 1, 1, True)
+        await desk_rig.desk.cancel([row.id])
+        assert (await desk_rig.desk.stats()).by_route == {}
 
     async def test_what_is_due_on_a_paused_route_is_held_and_overdue_only_from_the_resume_on(
         self, desk_rig: DeskRig

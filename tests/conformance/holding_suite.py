@@ -12,13 +12,13 @@ ALL = HeldStep(FIRST_HELD, {}, True)
 
 
 class Holding:
-    """Messages of routes that are paused or at their rate: ``hold`` and ``let_go``."""
+    """Messages of routes that are paused, at their rate or missing: ``hold`` and ``let_go``."""
 
     async def held(self, rig: Rig, store: Store, *messages: Message) -> list[bytes]:
         """Park messages of the past in the first shard, claim them and give them back as held. Return their ids."""
         await park(store, *messages)
         claims = (await claim(store, limit=10_000)).claims
-        assert await store.hold(claims) == len(claims)
+        assert await store.hold((claim, "") for claim in claims) == len(claims)
         return [claim.id for claim in claims]
 
     async def step(self, store: Store, step: HeldStep = ALL, limit: int = 100, gap_us: int = 0) -> LetGo:

@@ -19,11 +19,12 @@ class Leases:
         assert await store.settle([settled, *more]) == 3
         assert await store.release([Release(released, HOUR_MS, 1, "nacked: full")]) == 1
         assert await store.bury([(buried, "unroutable: no queue")]) == 1
-        assert await store.hold([held]) == 1
+        assert await store.hold([(held, "")]) == 1
         words = [await rig.word(message.id) for message in (settled, released, buried, held, left, *more)]
         assert words == ["none", "parked", "dead", "parked", "claimed", "none", "none"]
         again = [settled, released, buried, held, *more]
-        assert await store.settle(again) == await store.hold(again) == await store.renew(again, HOUR_MS) == 0
+        assert await store.hold((claim, "") for claim in again) == 0
+        assert await store.settle(again) == await store.renew(again, HOUR_MS) == 0
         assert await store.settle([left]) == 1
 
     async def test_a_renewal_extends_the_leases_of_the_messages_that_it_names_alone(self, rig: Rig) -> None:

@@ -282,11 +282,11 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.do(self.stores["a"].release(releases)) == expected
 
     @precondition(lambda self: self.claims)
-    @rule(picked=st.lists(picks, min_size=1, max_size=4))
-    def hold(self, picked: list[int]) -> None:
+    @rule(picked=st.lists(picks, min_size=1, max_size=4), reason=st.sampled_from(["", "no_route: a reason"]))
+    def hold(self, picked: list[int], reason: str) -> None:
         claims = self.some(picked)
-        expected = sum(self.model[claim.shard].hold([claim.id + claim.token]) for claim in claims)
-        assert self.do(self.stores["a"].hold(claims)) == expected
+        expected = sum(self.model[claim.shard].hold(claim.id + claim.token, reason) for claim in claims)
+        assert self.do(self.stores["a"].hold((claim, reason) for claim in claims)) == expected
 
     @rule(instance=instances, shard=shards, limited=routes, limit=st.integers(1, 5), steps=st.integers(1, 4))
     def let_go(self, instance: str, shard: int, limited: set[str], limit: int, steps: int) -> None:

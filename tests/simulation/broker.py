@@ -379,7 +379,7 @@ class SimulatedSink:
     def __init__(self, broker: Broker, process: Process, routes: Collection[str]) -> None:
         self.broker = broker
         self.process = process
-        self._routes = routes
+        self.routes = routes
         self.connection = Connection(broker)
         #: Whether it gets the broker's confirms.
         self.hears = True
@@ -437,10 +437,10 @@ class SimulatedSink:
             results = [Result(letter, Outcome.UNKNOWN, None) for letter in letters]
             self.broker.loop.call_soon(self._answered, results, context=self.process.context)
             return
-        if missing := [letter for letter in letters if letter.route not in self._routes]:
+        if missing := [letter for letter in letters if letter.route not in self.routes]:
             results = [Result(letter, Outcome.REFUSED, no_route(letter.route)) for letter in missing]
             self.broker.loop.call_soon(self._answered, results, context=self.process.context)
-            letters = [letter for letter in letters if letter.route in self._routes]
+            letters = [letter for letter in letters if letter.route in self.routes]
         self._send(letters)
 
     def _send(self, letters: Sequence[Claim]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from bridge.core.orders import RouteState
 from tests.simulation.broker import Broker
-from tests.simulation.instance import CLAIMS, RETRIES
+from tests.simulation.instance import CLAIMS, RETRIES, Instance
 from tests.simulation.plan import Fault
 from tests.simulation.servers import Network
 from tests.simulation.store import StoreServer
@@ -261,6 +261,25 @@ def _route_removed(world: World, fault: Fault) -> _End:
     return back
 
 
+def _route_reloaded(world: World, fault: Fault) -> _End:
+    """The instances lose a route at a reload, one after the other. Then it comes back in the same way."""
+    route = ROUTES[fault.which % len(ROUTES)]
+
+    def reload() -> None:
+        routes = tuple(name for name in ROUTES if name not in world.removed)
+        for place, instance in enumerate(world.instances):
+            if isinstance(instance, Instance) and not instance.process.killed:
+                world.loop.call_later(0.7 * place, instance.have, routes)
+
+    def back() -> None:
+        world.removed.remove(route)
+        reload()
+
+    world.removed.append(route)
+    reload()
+    return back
+
+
 def _start_again(world: World) -> None:
     for place, instance in enumerate([one for one in world.instances if not one.process.killed]):
         world.loop.call_later(0.7 * place, _replace, world, instance)
@@ -337,6 +356,7 @@ _FAULTS: dict[str, Callable[[World, Fault], _End]] = {
     "channel closed": _channel_closed,
     "rebalance": _rebalance,
     "route removed": _route_removed,
+    "route reloaded": _route_reloaded,
     "pause": _ordered(RouteState.PAUSED),
     "drain": _ordered(RouteState.DRAINING),
     "cancel": _acts("cancel"),

@@ -120,7 +120,7 @@ class Instance:
         )
         numbers = Metrics(self.routes)
         stages = assemble(store, self.source, self.sink, self.rules, Ids(self.name), orders, health, numbers)
-        sharing = Sharing(store, self.name, self.routes, stages.leases.elsewhere)
+        self.sharing = Sharing(store, self.name, self.routes, stages.leases.elsewhere)
 
         async def look() -> dict[Subject, str]:
             await store.look_at_clock()
@@ -142,7 +142,7 @@ class Instance:
                     self.sink.able,
                     dict,
                     health,
-                    sharing,
+                    self.sharing,
                     stages.ordered,
                     stages.fullness,
                 ),
@@ -159,6 +159,16 @@ class Instance:
         """Take over live settings, as at SIGHUP."""
         if hasattr(self, "stages"):
             self.process.context.run(self.stages.follow, replace(self.rules, claim=claim, retry=retry))
+
+    def have(self, routes: tuple[str, ...]) -> None:
+        """Have these routes from now on, as after a SIGHUP that adds or removes some."""
+        self.routes = routes
+        if hasattr(self, "stages"):
+            self.source.routes = self.sink.routes = routes
+            self.rules = replace(self.rules, routes={name: route_rules(name) for name in routes})
+            self.sharing.follow(routes)
+            self.process.context.run(self.stages.follow, self.rules)
+            self.broker.rebalance()
 
     def kill(self) -> None:
         """End the process at once, as kill -9 does. The broker notices a little later."""

@@ -41,6 +41,9 @@ FOUND = (
 )
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.
 PARTS, FRESH_S, AT_MOST_S = 4, 12.0, 40.0
+_ROUTE_RELOADS = tuple(
+    Fault(at_s, "route reloaded", for_s, which) for which, at_s, for_s in ((0, 3, 4), (1, 9, 9), (2, 20, 1))
+)
 _STORE_FREEZES = (Fault(5.0, "store frozen", 4.0, 0), Fault(12.0, "store frozen", 12.0, 0))
 
 
@@ -101,3 +104,10 @@ def test_without_its_check_a_planted_mistake_survives(name: str) -> None:
     found = search(mutation)
     assert found is not None
     assert survives(mutation, found.plan.seed)
+
+
+@pytest.mark.parametrize("kafka", [False, True])
+@pytest.mark.parametrize("seed", [2, 3])
+def test_routes_that_reloads_remove_and_bring_back_keep_the_order_of_their_keys(seed: int, kafka: bool) -> None:
+    plan = replace(draw(seed), instances=1 + seed % 2, keys=1, rate=0.0, lost=0.0, slow=0.0, kafka=kafka, levels=False)
+    assert run(replace(plan, faults=_ROUTE_RELOADS)).broken == []

@@ -200,7 +200,7 @@ async def test_a_message_that_another_instance_held_too_late_is_found_after_some
     await house.park()
     claimed = await house.store.claim(range(SHARDS), 10, 1 << 20, LEASE_MS, DRAIN_MS)
     claims = [claim for one in claimed.values() if isinstance(one, Claimed) for claim in one.claims]
-    await house.store.hold(claims)
+    await house.store.hold((claim, "") for claim in claims)
     await house.deliver()
     assert (house.bodies(), held_in(house)) == ([], 1)
     await deliver_all(house)

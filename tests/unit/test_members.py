@@ -288,26 +288,6 @@ async def test_while_they_take_turns_no_claim_takes_much_that_must_be_given_back
     assert await one.deliver() == 64
 
 
-async def test_a_message_whose_route_no_instance_has_is_retried_soon_and_then_reported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    house = House()
-    await beats(house)
-    house.publish("a")
-    await house.park()
-    house.sink.answer = no_route("orders")
-    await house.deliver()
-    assert house.health.sentence() == "All well."
-    house.clock.advance(500)
-    monkeypatch.setattr("bridge.pipeline.leases._STARTING_S", 0.0)
-    assert await house.deliver() == 1
-    assert "messages of route orders are refused" in house.health.sentence()
-    house.clock.advance(4999)
-    assert await house.deliver() == 0
-    house.clock.advance(1)
-    assert await house.deliver() == 1
-
-
 async def test_a_holder_that_freezes_loses_its_shards_within_the_takeover_time() -> None:
     one, other = pair()
     await beats(one, other)

@@ -1,24 +1,29 @@
 #!lua flags=allow-oom
--- claimed -> held: its route is paused or at its rate. It keeps its due moment, and its order among what is held.
+-- claimed -> held: its route is paused, at its rate or missing. It keeps its due moment, and its order among what is
+-- held. A message with a reason counts as refused.
 --
--- KEYS  1 due (zset)   2 messages (hash)   3 claims (hash)   4 counts (hash)   5 refused (zset)
--- ARGV  members (id+token)
+-- KEYS  1 due (zset)   2 messages (hash)   3 claims (hash)   4 counts (hash)   5 why (hash)   6 refused (zset)
+-- ARGV  two values for each message: member (id+token), reason ('': it is not refused)
 -- Returns  the number held; the caller no longer had the others
 --- @include include/claims
 --- @include include/held
 --- @include include/refused
 --- @include include/routes
-local DUE, MESSAGES, CLAIMS, COUNTS, REFUSED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local claimed = claims_take_members(CLAIMS, ARGV, 1, 1)
+local DUE, MESSAGES, CLAIMS, COUNTS, WHY, REFUSED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local claimed = claims_take_members(CLAIMS, ARGV, 1, 2)
 local held, refusals = 0, redis.call('EXISTS', REFUSED) == 1
-for _, member in ipairs(ARGV) do
-  local id = string.sub(member, 1, 20)
-  if was_held(claimed, string.sub(member, 21), id) then
+for at = 1, #ARGV, 2 do
+  local id = string.sub(ARGV[at], 1, 20)
+  if was_held(claimed, string.sub(ARGV[at], 21), id) then
     local envelope = redis.call('HGET', MESSAGES, id)
     if envelope then
       redis.call('ZADD', DUE, HELD_MS + envelope_due(envelope), id)
       route_add(COUNTS, 'held', envelope_route(envelope), 1)
-      if refusals then refused_remove(REFUSED, id, envelope) end
+      if ARGV[at + 1] ~= '' then
+        refused_add(REFUSED, WHY, id, envelope, ARGV[at + 1])
+      elseif refusals then
+        refused_remove(REFUSED, id, envelope)
+      end
       held = held + 1
     end
   end

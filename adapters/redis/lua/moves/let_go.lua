@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- held -> parked: its route was resumed, or has room in its rate. Goes through the held messages of a shard in their
--- order.
+-- held -> parked: its route was resumed, has room in its rate or is back. Goes through the held messages of a shard in
+-- their order.
 --
 -- KEYS  1 due (zset)   2 messages (hash)   3 drain (string: instance)   4 counts (hash)
 -- ARGV  1 instance   2 due ms and 3 id of the message to go on after (-1 and '': from the start)

@@ -26,10 +26,7 @@ for at = 2, #ARGV, 4 do
       if not earliest or due < earliest then earliest = due end
       redis.call('ZADD', DUE, due, id)
       redis.call('HSET', MESSAGES, id, envelope_with(envelope, nil, tonumber(ARGV[at + 2])))
-      if ARGV[at + 3] ~= '' then
-        redis.call('HSET', WHY, id, ARGV[at + 3])
-        redis.call('ZADD', REFUSED, 0, refused_member(id, envelope))
-      end
+      if ARGV[at + 3] ~= '' then refused_add(REFUSED, WHY, id, envelope, ARGV[at + 3]) end
       released = released + 1
     end
   end
