@@ -64,15 +64,18 @@ class Keys:
     def __init__(self) -> None:
         self._of_script: dict[str, tuple[str, ...]] = {}
 
-    def call(self, name: str, args: Sequence[Any], **others: str) -> Call:
-        """Return a call of a script with its keys. ``others`` are keys of the script that are no attributes."""
+    def call(self, name: str, args: Sequence[Any], first: int | None = None, **others: str) -> Call:
+        """Return a call of a script with its keys, or the ``first`` ones, where it needs no more.
+
+        ``others`` are keys of the script that are no attributes.
+        """
         script = scripts()[name]
         if others:
             return Call(script, tuple(others.get(key) or getattr(self, key) for key in script.keys), args)
         keys = self._of_script.get(name)
         if keys is None:
             keys = self._of_script[name] = tuple(getattr(self, key) for key in script.keys)
-        return Call(script, keys, args)
+        return Call(script, keys[:first], args)
 
 
 class ShardKeys(Keys):

@@ -1,7 +1,8 @@
 """Loads the Lua scripts, with their includes, and describes one call of a script.
 
-``--- @include include/now`` inserts ``lua/include/now.lua`` once, before the code that needs it. A fragment never reads
-KEYS or ARGV, so it does not depend on its caller's order of keys (a test checks this).
+``--- @include include/now`` inserts ``lua/include/now.lua`` once, before the code that needs it. An indented one
+inserts it in its block: Lua makes a function each time that it comes to one, so what is rare stands where it is needed.
+A fragment never reads KEYS or ARGV, so it does not depend on its caller's order of keys (a test checks this).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from bridge.core.errors import StoreUnavailable
 
 LUA = Path(__file__).parent / "lua"
 _INCLUDE = re.compile(r"^--- @include (\S+)\n", re.MULTILINE)
+_INCLUDE_IN_BLOCK = re.compile(r"^ +--- @include (\S+)\n", re.MULTILINE)
 #: Where a script names its keys, once, at the top.
 _NAMES = re.compile(r"^local ([A-Z, ]+) = KEYS\[\d+\]", re.MULTILINE)
 
@@ -41,7 +43,15 @@ def flatten(name: str, root: Path = LUA) -> str:
     taken: list[str] = []
     parts: list[str] = []
     _collect(root, rest, [name], taken, parts)
-    return "".join((f"{shebang}\n" if shebang else "", *parts, _INCLUDE.sub("", rest)))
+    rest = _INCLUDE_IN_BLOCK.sub(lambda found: _for_block(root, found[1], [name], taken), _INCLUDE.sub("", rest))
+    return "".join((f"{shebang}\n" if shebang else "", *parts, rest))
+
+
+def _for_block(root: Path, include: str, path: list[str], taken: list[str]) -> str:
+    """Return what a block needs for an include, besides what the whole script has taken."""
+    parts: list[str] = []
+    _collect(root, f"--- @include {include}\n", path, list(taken), parts)
+    return "".join(parts)
 
 
 def _collect(root: Path, body: str, path: list[str], taken: list[str], parts: list[str]) -> None:

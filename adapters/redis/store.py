@@ -51,6 +51,10 @@ from bridge.telemetry.subject import Subject
 _RECOVER_MAX = 500
 #: A claim extends the drain of its shard where less than this part of the time is left.
 _FRESH = 7 / 8
+#: The numbers of a call to park and to claim, and how many of its keys the script needs in a usual call.
+_PARK, _PARK_KEYS = struct.Struct(">8s7I2QB"), 6
+_CLAIM, _CLAIM_KEYS = struct.Struct(">8s3I2QB"), 4
+_SETTLE_KEYS = 6
 #: The origin that the reject script gets for a message that has none.
 _NO_ORIGIN: Origin = (b"", 0)
 #: How much of the bodies Redis reads in one step through held messages, to learn the routes.
@@ -147,14 +151,23 @@ class RedisStore:
         calls, now_s = [], time.monotonic()
         for shard, batch in batches.items():
             keys = self._keys.shards[shard]
-            call = batch.token + int(self.clock.now_us() // 1_000_000).to_bytes(4, "big")
             wake = "" if shard in self._drained and self._drained[shard] > now_s else keys.wake
-            args: list[Any] = [call, self.instance, wake, batch.recent, batch.recent_max, *self._limits]
             routes = Counter(map(route_in, (message[2] for message in batch.messages)))
             ranges = _ranges(batch) if batch.origins or batch.owed else ()
-            args += (len(batch.messages), len(batch.keyed), len(ranges) // 3, len(routes))
-            once = b"%d" % batch.once + batch.mark
-            args += (min((message[1] for message in batch.messages), default=0), once)
+            call = _PARK.pack(
+                batch.token,
+                int(self.clock.now_us() // 1_000_000),
+                batch.recent_max,
+                len(batch.messages),
+                len(batch.keyed),
+                len(ranges) // 3,
+                len(routes),
+                self._limits.most,
+                self._limits.keep_ms,
+                min((message[1] for message in batch.messages), default=0),
+                batch.once,
+            )
+            args: list[Any] = [call + batch.mark, self.instance, wake, batch.recent]
             for message in batch.messages:
                 args += message
             for keyed in batch.keyed:
@@ -164,7 +177,8 @@ class RedisStore:
                 args += routed
             for field, ids in batch.found.items():
                 args += (field, ids)
-            calls.append(keys.call("park", args))
+            plain = not (batch.keyed or batch.found or batch.mark)
+            calls.append(keys.call("park", args, _PARK_KEYS if plain else None))
         replies = await self._runner.many(calls, self._wait)
         return {
             shard: reply if isinstance(reply, StoreUnavailable) else parked_in(reply)
@@ -259,11 +273,14 @@ class RedisStore:
         """Claim due messages. A call that fails or is cancelled is noted, and given back before the next claim."""
         token = self.new_token()
         until_us = int(self.clock.now_us()) + self._timeout_us
-        args = (self.instance, drain_ms, token, lease_ms, limit, bytes_max, ahead_ms, until_us)
         keys, lost, sent = self._keys.shards, self._lost, time.monotonic()
         fresh_s, drain_s = sent + drain_ms / 1000 * _FRESH, sent + drain_ms / 1000
         longer = [shard for shard in shards if self._drained.get(shard, 0.0) < fresh_s]
-        calls = [keys[shard].call("claim", (*args, int(shard in longer), *lost.get(shard, ()))) for shard in shards]
+        calls = []
+        for shard in shards:
+            call = _CLAIM.pack(token, drain_ms, lease_ms, ahead_ms, until_us, bytes_max, shard in longer)
+            args = (self.instance, call, limit, *lost.get(shard, ()))
+            calls.append(keys[shard].call("claim", args, None if shard in lost else _CLAIM_KEYS))
         try:
             replies = await self._runner.many(calls)
         except asyncio.CancelledError:
@@ -297,9 +314,15 @@ class RedisStore:
         by_shard: dict[int, list[Any]] = {}
         for shard, groups in _groups(claims, by_route=True).items():
             by_shard[shard] = [len(groups), *(part for group in groups for part in group)]
-        for (shard, field), ids in _found_by(claims).items():
+        found = _found_by(claims)
+        for (shard, field), ids in found.items():
             by_shard[shard] += (field, b"".join(ids))
-        return await self._each("settle", by_shard)
+        keyed, keys = {shard for shard, _ in found}, self._keys.shards
+        calls = [
+            keys[shard].call("settle", args, None if shard in keyed else _SETTLE_KEYS)
+            for shard, args in by_shard.items()
+        ]
+        return await self._sum(by_shard, calls)
 
     async def release(self, releases: Iterable[Release]) -> int:
         """Park claimed messages again. Return how many claims were still held."""

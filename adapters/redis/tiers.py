@@ -67,7 +67,9 @@ class RedisTiers:
 
 def parked_in(reply: Any) -> Parked | TierMoved:
     """Return what the script park answered. Pure."""
-    return Parked(*map(tuple, reply)) if reply else TierMoved("a message changed its tier meanwhile")
+    if reply == 0:
+        return TierMoved("a message changed its tier meanwhile")
+    return Parked((), ()) if reply == 1 else Parked(*map(tuple, reply))
 
 
 def cold_in(counts: Mapping[bytes, Any]) -> int:

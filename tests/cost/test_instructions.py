@@ -1,4 +1,4 @@
-"""No script costs Redis a tenth more for a message than the table says. `make cost KEEP=1` writes a new one."""
+"""No script costs Redis a tenth more for a message than the table says. `make cost` writes a new one."""
 
 from __future__ import annotations
 

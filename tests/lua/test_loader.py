@@ -60,6 +60,19 @@ def test_an_include_of_two_users_comes_once(tmp_path: Path) -> None:
     assert flatten("moves/a", tmp_path) == "z\nx\ny\nbody\n"
 
 
+def test_an_indented_include_stands_in_its_block_without_what_the_script_has(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "moves/a": "--- @include include/z\nif rare then\n  --- @include include/x\n  x()\nend\n",
+            "include/x": "--- @include include/y\n--- @include include/z\nx\n",
+            "include/y": "y\n",
+            "include/z": "z\n",
+        },
+    )
+    assert flatten("moves/a", tmp_path) == "z\nif rare then\ny\nx\n  x()\nend\n"
+
+
 def test_a_circle_is_an_error_that_names_its_files(tmp_path: Path) -> None:
     write(
         tmp_path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ MOVE_FILES = sorted(LUA.glob("moves/*.lua"))
 SCRIPT_FILES = sorted(file for file in LUA.glob("*/*.lua") if file.parent.name != "include")
 FRAGMENTS = sorted(LUA.glob("include/*.lua"))
 LINES_MAX = 140
+#: From an indented include to the end of its block, whose lines are indented as much or more.
+BLOCK = re.compile(r"^( +)--- @include .*\n(?:(?:\1.*)?\n)*", re.MULTILINE)
 
 #: Names that Redis or Lua defines.
 KNOWN = """
@@ -139,6 +142,13 @@ def test_only_what_adds_messages_is_refused_when_memory_is_full() -> None:
 @in_scripts
 def test_a_script_has_no_global_variables(file: Path) -> None:
     assert undeclared(flatten(f"{file.parent.name}/{file.stem}")) == set()
+
+
+@in_scripts
+def test_what_a_block_includes_is_used_in_this_block_only(file: Path, tmp_path: Path) -> None:
+    shutil.copytree(LUA / "include", tmp_path / "include")
+    (tmp_path / "a.lua").write_text(BLOCK.sub("", file.read_text()))
+    assert undeclared(flatten("a", tmp_path)) == set()
 
 
 @in_fragments

@@ -2,10 +2,6 @@
 -- Unix s of that call (4 bytes), and its reply if that has anything.
 local CALL, CALL_BYTES, KEPT_S = '\1call\1', 12, 3600
 
-local function call_field(instance)
-  return CALL .. instance
-end
-
 -- Forgets the calls of instances that have made none for an hour.
 local function calls_forget(counts, now)
   local fields = redis.call('HGETALL', counts)
@@ -22,11 +18,5 @@ local function call_answered(counts, field, last, call)
   if not last or string.sub(last, 1, 8) ~= string.sub(call, 1, 8) then return nil end
   -- A write, so that a WAIT after this call also covers what the first call wrote on another connection.
   redis.call('HSET', counts, field, last)
-  return #last == CALL_BYTES and {{}, {}, {}} or cmsgpack.unpack(string.sub(last, CALL_BYTES + 1))
-end
-
--- Returns what the field has after a call with a reply of three lists.
-local function call_value(call, reply)
-  if #reply[1] + #reply[2] + #reply[3] == 0 then return call end
-  return call .. cmsgpack.pack(reply)
+  return #last == CALL_BYTES and 1 or cmsgpack.unpack(string.sub(last, CALL_BYTES + 1))
 end

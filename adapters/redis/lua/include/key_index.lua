@@ -17,14 +17,6 @@ local function index_add(index, field, ids)
   redis.call('HSET', index, field, value)
 end
 
--- Adds pairs of field and ids, which `values` has after a place, without the ids in the set `gone`.
-local function index_add_all(index, values, place, gone)
-  for at = place + 1, #values, 2 do
-    local ids = next(gone) and ids_without(values[at + 1], gone) or values[at + 1]
-    if ids ~= '' then index_add(index, values[at], ids) end
-  end
-end
-
 local function index_remove(index, field, ids)
   local value = redis.call('HGET', index, field)
   if not value then return end

@@ -31,3 +31,26 @@ local function older_stays(keys, field, mode, replaced, added)
   end
   return stays
 end
+
+-- Parks keyed messages (position, index field, mode), which `values` has between two places, one by one and in order,
+-- because a batch may hold the same key twice. Adds all to `skip`. Returns the positions of those that were not parked,
+-- to be kept out and to be rejected, and what the history notes.
+local function park_keyed(keys, values, from, to, skip, added)
+  local kept, rejected, replaced = {}, {}, {}
+  for at = from + 1, to, 3 do
+    local position, field, mode = tonumber(values[at]), values[at + 1], values[at + 2]
+    local place = 2 + position * 3
+    if not skip[position] then
+      skip[position] = true
+      if older_stays(keys, field, mode, replaced, added) then
+        local positions = mode == 'keep' and kept or rejected
+        positions[#positions + 1] = position
+      else
+        redis.call('ZADD', keys.due, values[place + 1], values[place])
+        redis.call('HSET', keys.messages, values[place], values[place + 2])
+        index_add(keys.index, field, values[place])
+      end
+    end
+  end
+  return kept, rejected, replaced
+end

@@ -4,7 +4,7 @@
 local function route_add(counts, state, route, number)
   if number == 0 then return end
   local field = '\0' .. state .. '\0' .. route
-  if redis.call('HINCRBY', counts, field, number) <= 0 then redis.call('HDEL', counts, field) end
+  if redis.call('HINCRBY', counts, field, string.format('%d', number)) <= 0 then redis.call('HDEL', counts, field) end
 end
 
 -- Returns the routes that have messages in a state, as the keys of a table.
