@@ -98,9 +98,9 @@ class Counter:
 
 
 @asynccontextmanager
-async def _store(url: str, prefix: str) -> AsyncIterator[RedisStore]:
+async def open_store(url: str, prefix: str, shards: int = 1) -> AsyncIterator[RedisStore]:
     settings = RedisSettings.model_validate({"url": url, "timeout": "60s"})
-    store = RedisStore(connect(settings), prefix, 1, "one", StoreClock(), HistoryLimits(86_400_000, 10_000))
+    store = RedisStore(connect(settings), prefix, shards, "one", StoreClock(), HistoryLimits(86_400_000, 10_000))
     await store.open("none", 0, 60_000)
     try:
         yield store
@@ -154,7 +154,7 @@ async def measure(server: str, folder: Path, sizes: Sequence[int] = ORDER) -> Co
     try:
         await counter.ready()
         for broker in ("rabbitmq", "kafka"):
-            async with _store(counter.url, broker) as store:
+            async with open_store(counter.url, broker) as store:
                 load = _Load(store, int(time.time() * 1000))
                 waiting = load.batch(_WAITING, broker, int(time.time() * 1000) + 86_400_000)
                 waiting.recent = b""
