@@ -238,10 +238,9 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     return broker_of(settings.routes[route].broker).payloads.pack(settings, route, draft)
 
 
-def lab_of(kind: BrokerKind) -> ModuleType:
-    """Return a broker's part of `demo`, `bench` and `compare`: a module with ``open_lab(settings)``, which returns a
-    ``bridge.lab.ports.BrokerLab``, ``names(base)`` and ``BENCH``. Imported only for these commands."""
-    return import_module(f"{_FOLDERS[kind]}.lab")
+def lab_of(kind: BrokerKind) -> Any:
+    """Return a broker's part of `demo`, `bench` and `compare`: a ``bridge.lab.ports.BrokerLab``. Imported only then."""
+    return import_module(f"{_FOLDERS[kind]}.lab").LAB
 
 
 def migration_of(kind: BrokerKind) -> ModuleType:

@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from rich import box
@@ -18,8 +17,8 @@ from bridge.delay.duration import quoted
 from bridge.lab.command import numbers, seconds, shared_settings, whole_numbers
 from bridge.lab.figures import Figures, faults, faults_sentence, middle, number, of_load
 from bridge.lab.load import Load
-from bridge.lab.load_runner import KEY, LoadRunner, Steps, run_load
-from bridge.lab.ports import BenchNumbers
+from bridge.lab.load_runner import KEY, LoadRunner, ProgressBar
+from bridge.lab.ports import BrokerLab
 from bridge.lab.trial import Trial, broker_kind
 from bridge.settings import Settings
 from bridge.settings.model import BrokerKind
@@ -84,10 +83,9 @@ class BenchPlan:
 
 def base_plan(broker: BrokerKind, is_quick: bool) -> BenchPlan:
     """A broker's plan before options change it."""
-    own: BenchNumbers = lab_of(broker).BENCH
-    return (
-        replace(quick(replace(BenchPlan(), **own.full)), **own.quick) if is_quick else replace(BenchPlan(), **own.full)
-    )
+    own: BrokerLab = lab_of(broker)
+    full = replace(BenchPlan(), **own.full)
+    return replace(quick(full), **own.quick) if is_quick else full
 
 
 def quick(plan: BenchPlan) -> BenchPlan:
@@ -157,7 +155,7 @@ class Bench:
     Raises what the loads raise, and ``PostdateError`` if the bridge ends or stops parking.
     """
 
-    def __init__(self, plan: BenchPlan, trial: Trial, steps: Steps) -> None:
+    def __init__(self, plan: BenchPlan, trial: Trial, bar: ProgressBar) -> None:
         self.plan = plan
         self.settings = trial.settings
         self.title = trial.title
@@ -166,7 +164,7 @@ class Bench:
         #: All rows are measured.
         self.complete = False
         self._trial = trial
-        self._runner = LoadRunner(f"{trial.title}: ", partial(run_load, trial.lab), trial.check, steps)
+        self._runner = LoadRunner(f"{trial.title}: ", trial, bar)
 
     def run(self) -> None:
         """Measure all rows of the plan. ``rows`` grows as they are measured."""

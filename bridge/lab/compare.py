@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 from bridge.lab import figures
 from bridge.lab.compare_modes import ComparePlan, Mode, levels_for, promise
 from bridge.lab.figures import MORE_SHARES, Figures, of_load
-from bridge.lab.load import Got, Load, RunLoad, Sent
-from bridge.lab.load_runner import KEY, LoadRunner, Steps, run_load
-from bridge.lab.machine import Usage, command_of, is_here, listening_pid, usage_of
-from bridge.lab.ports import ComparableBroker, RunNames, TrialBroker
-from bridge.lab.trial import Trial, advising, check_store, new_names, open_lab, trial_settings
+from bridge.lab.load import Got, Load, Sent
+from bridge.lab.load_runner import KEY, LoadRunner, ProgressBar
+from bridge.lab.machine import Usage
+from bridge.lab.ports import ComparableBroker
+from bridge.lab.trial import Trial, advising, check_store, comparable, new_names, open_trial, trial_settings
 from bridge.settings import Settings
 
 #: Backlog delays are whole seconds, because the generator keeps a header for each delay.
@@ -27,31 +26,9 @@ _BACKLOG_STEP_MS = 1000
 #: The width of a timeline's bins.
 TIMELINE_BIN_S = 0.02
 _POINTS = 400
-#: RabbitMQ's program. Another process may own its port and only forward bytes.
-_BROKER = "beam.smp"
 
 #: Pairs to be drawn.
 Points = list[tuple[float, float]]
-
-
-class SystemUnderTest(Protocol):
-    """A mode, ready on the broker."""
-
-    @property
-    def names(self) -> RunNames:
-        """Where messages are published and consumed."""
-
-    def check(self) -> None:
-        """Raise ``PostdateError`` if the bridge has ended."""
-
-    def waiting(self, published: int) -> int:
-        """How many of the published messages wait in their place."""
-
-    def usage(self) -> dict[str, Usage]:
-        """What ``bridge``, ``broker`` and ``store`` have used; only those that take part."""
-
-    def restart(self) -> None:
-        """Stop the bridge gracefully and start it again, without waiting until it is ready."""
 
 
 @dataclass
@@ -80,17 +57,16 @@ class Measurement:
         self,
         plan: ComparePlan,
         mode: Mode,
-        system: SystemUnderTest,
-        run: RunLoad,
-        steps: Steps,
+        trial: Trial,
+        bar: ProgressBar,
         levels_ms: Sequence[int],
         first_number: int,
     ) -> None:
         self.mode = mode
         self.steps: list[CompareStep] = []
         self._plan = plan
-        self._system = system
-        self._runner = LoadRunner(f"{mode.name}, ", run, system.check, steps)
+        self._trial = trial
+        self._runner = LoadRunner(f"{mode.name}, ", trial, bar)
         self._levels_ms = tuple(sorted(levels_ms))
         self._promise = promise(mode, levels_ms)
         # Every load has its own number, so that a late message of one is not counted for the next.
@@ -115,9 +91,9 @@ class Measurement:
             count = max(1, round(rate * self._plan.duration_s))
             load = self._load(count, rate=rate, delay_ms=self._plan.delay_ms)
             name = f"rate {rate:g}"
-            before = self._system.usage()
+            before = self._trial.usage()
             found = self._step("rate", name, load, *self._runner.measure(name, load))
-            found.figures.update({"rate_per_s": rate, **_spent(before, self._system.usage(), count)})
+            found.figures.update({"rate_per_s": rate, **_spent(before, self._trial.usage(), count)})
             yield found
 
     def _flood(self) -> Iterator[CompareStep]:
@@ -148,17 +124,17 @@ class Measurement:
 
     def _backlog(self) -> Iterator[CompareStep]:
         """Many messages that wait for hours, and the memory they take."""
-        system, count = self._system, self._plan.backlog
-        before = system.usage()
+        trial, count = self._trial, self._plan.backlog
+        before = trial.usage()
         load = self._load(count, delay_ms=self._plan.backlog_delay_ms, delay_step_ms=_BACKLOG_STEP_MS)
         took_s = self._runner.publish(
             "backlog",
             replace(load, queue=""),
-            lambda: system.waiting(count),
+            lambda: trial.waiting(count),
             f"Mode {self.mode.name} has stopped taking messages.",
         )
         found: Figures = {"messages": count, "park_per_s": round(count / took_s)}
-        for name, after in system.usage().items():
+        for name, after in trial.usage().items():
             was, now = before[name].bytes, after.bytes
             if name == "bridge":
                 found["bridge_bytes"] = now
@@ -179,7 +155,7 @@ class Measurement:
             nonlocal restarted
             if received > load.count // 3 and not restarted:
                 restarted = True
-                self._system.restart()
+                self._trial.restart()
 
         sent, got = self._runner.measure("restart", load, look)
         found = self._step("restart", "restart", load, sent, got)
@@ -201,7 +177,7 @@ class Measurement:
         return CompareStep(kind, name, found, figures.curve(late), [(place, round(at, 2)) for place, at in points])
 
     def _load(self, count: int, **other: object) -> Load:
-        names, plan, mode = self._system.names, self._plan, self.mode
+        names, plan, mode = self._trial.names, self._plan, self.mode
         if not mode.waits:
             other = {name: value for name, value in other.items() if name == "rate"}
         load = Load(
@@ -233,45 +209,9 @@ def _spent(before: dict[str, Usage], after: dict[str, Usage], count: int) -> Fig
 # -- the modes on a real broker ---------------------------------------------------------------------------------------
 
 
-class _TrialUnderTest:
-    """A mode on the broker of a trial, with or without a bridge."""
-
-    def __init__(self, trial: Trial, mode: Mode) -> None:
-        self.names = trial.names
-        self.check = trial.check
-        self.restart = trial.restart
-        self._trial = trial
-        self._bridged = mode.bridged
-        self._stored = mode.route_mode == "redis"
-        self._broker = _comparable(trial.broker)
-        self._broker_pid = _broker_pid(self._broker)
-
-    def waiting(self, published: int) -> int:
-        if self._stored:  # an empty intake is not enough: the bridge may hold messages that it has not parked yet
-            return self._trial.parked()
-        # Without a bridge a message is in its place once the broker has confirmed it.
-        return published - self._broker.waiting(self.names.intake) if self._bridged else published
-
-    def usage(self) -> dict[str, Usage]:
-        broker = Usage(None, None) if self._broker_pid is None else usage_of(self._broker_pid)
-        return {**self._trial.usage(), "broker": broker}
-
-
-def _comparable(broker: TrialBroker) -> ComparableBroker:
-    assert isinstance(broker, ComparableBroker)
-    return broker
-
-
-def _broker_pid(broker: ComparableBroker) -> int | None:
-    """The process of a RabbitMQ on this machine. None if there are several hosts: it is unknown which one works."""
-    (host, port), *others = broker.addresses()
-    pid = listening_pid(port) if is_here(host) and not others else None
-    return pid if pid is not None and command_of(pid) == _BROKER else None
-
-
 @contextmanager
 def measurement(
-    settings: Settings, plan: ComparePlan, mode: Mode, steps: Steps, versions: dict[str, str]
+    settings: Settings, plan: ComparePlan, mode: Mode, bar: ProgressBar, versions: dict[str, str]
 ) -> Iterator[Measurement]:
     """A mode that is ready on the broker in this block. Adds to ``versions``. Raises ``Unreachable``."""
     names = new_names(f"compare.{mode.name}")
@@ -286,23 +226,22 @@ def measurement(
     )
     with Trial(own, names, None if mode.bridged else partial(_create, mode)) as trial:
         versions |= trial.versions()
-        system, first_number = _TrialUnderTest(trial, mode), random.getrandbits(30)
-        yield Measurement(plan, mode, system, partial(run_load, trial.lab), steps, levels, first_number)
+        yield Measurement(plan, mode, trial, bar, levels, random.getrandbits(30))
 
 
-def _create(mode: Mode, broker: TrialBroker) -> None:
+def _create(mode: Mode, broker: ComparableBroker) -> None:
     """Create what delays messages without a bridge."""
     if mode.alone:
-        _comparable(broker).declare()
+        broker.declare()
     else:
-        _comparable(broker).create_front(mode.name)
+        broker.create_front(mode.name)
 
 
 @contextmanager
 def _probe(settings: Settings) -> Iterator[ComparableBroker]:
     names = new_names("compare.probe")
-    with advising(), open_lab(trial_settings(settings, names)).trial(names) as broker:
-        yield _comparable(broker)
+    with advising(), open_trial(trial_settings(settings, names), names) as broker:
+        yield comparable(broker)
 
 
 def lacking(settings: Settings, wanted: Sequence[str]) -> dict[str, str]:

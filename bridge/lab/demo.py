@@ -195,9 +195,9 @@ class BrokerDemo:
     def __enter__(self) -> Self:
         with ExitStack() as ends:
             trial = ends.enter_context(self._trial)
-            self._producer = trial.lab.producer(trial.names.front)
+            self._producer = trial.lab.producer(trial.settings, trial.names.front)
             ends.callback(self._producer.close)
-            ends.callback(trial.lab.consumer(trial.names.queue, self._received).close)
+            ends.callback(trial.lab.consumer(trial.settings, trial.names.queue, self._received).close)
             self._ends = ends.pop_all()
         return self
 

@@ -1,10 +1,11 @@
-"""A load on a broker, what came of it, and how a meter counts: shared by the instruments and a broker's lab. Pure."""
+"""A load on a broker, what came of it, and how a meter counts: shared by the instruments and a broker's lab."""
 
 from __future__ import annotations
 
 import random
+import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
@@ -57,6 +58,11 @@ class Load:
         while True:
             yield drawn.randrange(low, high + 1, self.delay_step_ms)
 
+    def allowed(self, elapsed_s: float, confirmed: int) -> int:
+        """How many messages may be published so long after the beginning."""
+        by_rate = int(elapsed_s * self.rate) + 1 if self.rate else self.count
+        return min(self.count, by_rate, confirmed + self.window)
+
 
 class Sent(NamedTuple):
     """What a generator did. Times are Unix seconds; ``refused`` counts negative confirms."""
@@ -86,23 +92,18 @@ class Got(NamedTuple):
     disordered: int = 0
 
 
-#: Runs a load, reports ``progress(confirmed, received)`` and returns the result. ``Got`` is None without a meter.
-RunLoad = Callable[[Load, Callable[[int, int], None]], tuple[Sent, Got | None]]
-
-
 class Tally:
     """Counts the arrivals of one load: lateness, duplicates, early messages and lost order."""
 
     def __init__(self, load: Load) -> None:
+        self._load = load
         self._run = load.run
-        self._keys = load.keys
         # Only messages that are due at one moment have an order to keep.
         self._ordered = bool(load.due_at)
         self._last_of_key = [-1] * load.keys
         self._seen = bytearray(load.count)
         self._late_ms, self._at, self._numbers = array("d"), array("d"), array("L")
         self._duplicates = self._early = self._disordered = 0
-        self._first = self._last = 0.0
         #: How many different messages have arrived.
         self.messages = 0
 
@@ -123,25 +124,18 @@ class Tally:
         if late_ms < EARLY_MS:
             self._early += 1
         if self._ordered:
-            key = index % self._keys
+            key = index % self._load.keys
             if index < self._last_of_key[key]:
                 self._disordered += 1
             else:
                 self._last_of_key[key] = index
-        if not self._first:
-            self._first = now
-        self._last = now
+
+    def complete(self) -> bool:
+        """Whether all have arrived and the time to watch for duplicates has passed."""
+        return self.messages >= self._load.count and time.time() > self._at[-1] + self._load.linger_s
 
     def got(self) -> Got:
         """The result so far."""
-        return Got(
-            self.messages,
-            self._duplicates,
-            self._early,
-            self._late_ms,
-            self._first,
-            self._last,
-            self._numbers,
-            self._at,
-            self._disordered,
-        )
+        first, last = (self._at[0], self._at[-1]) if self._at else (0.0, 0.0)
+        seen = self.messages, self._duplicates, self._early
+        return Got(*seen, self._late_ms, first, last, self._numbers, self._at, self._disordered)

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
-from multiprocessing.synchronize import Event
 from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bridge.core.errors import PostdateError, Refused, Unreachable
-from bridge.lab.load import Got, Load, RunLoad, Sent
+from bridge.lab.load import Got, Load, Sent
 from bridge.lab.ports import BrokerLab
 from bridge.process.workers import end_with_parent
+from bridge.settings import Settings
 
 #: The key of a load's messages: with order = "key" postdate keeps their order.
 KEY = "load"
@@ -29,17 +29,6 @@ KEY = "load"
 SILENCE_S = 20.0
 _STANDSTILL_S = 30.0
 _TURN_S = 0.1
-_CONSUMES = "consumes"
-
-
-class Steps(Protocol):
-    """Shows the progress of a measurement."""
-
-    def step(self, name: str, total: int) -> None:
-        """A step begins that counts to ``total``."""
-
-    def at(self, done: int) -> None:
-        """The current step has reached this count."""
 
 
 class ProgressBar:
@@ -87,25 +76,34 @@ class ProgressBar:
             raise type(error)(f"At the step '{self._name}': {error}") from error
 
 
-class LoadRunner:
-    """Runs the loads of one measurement. ``check`` raises ``PostdateError`` if the bridge has ended."""
+class Carrier(Protocol):
+    """A running bridge, or what takes its place."""
 
-    def __init__(self, title: str, run: RunLoad, check: Callable[[], None], steps: Steps) -> None:
+    def check(self) -> None:
+        """Raise ``PostdateError`` if the bridge has ended."""
+
+    def carry(self, load: Load, progress: Callable[[int, int], None]) -> tuple[Sent, Got | None]:
+        """Run a load. Report what was confirmed and received. ``Got`` is None without a meter."""
+
+
+class LoadRunner:
+    """Runs the loads of one measurement."""
+
+    def __init__(self, title: str, carrier: Carrier, bar: ProgressBar) -> None:
         self._title = title
-        self._run = run
-        self._check = check
-        self._steps = steps
+        self._carrier = carrier
+        self._bar = bar
 
     def measure(self, name: str, load: Load, look: Callable[[int], None] | None = None) -> tuple[Sent, Got]:
         """Run a load with a meter. ``look`` is called with the received count now and then."""
 
         def progress(_: int, received: int) -> None:
-            self.at(received)
+            self._at(received)
             if look is not None:
                 look(received)
 
-        self._steps.step(f"{self._title}{name}", load.count)
-        sent, got = self._run(load, progress)
+        self._bar.step(f"{self._title}{name}", load.count)
+        sent, got = self._carrier.carry(load, progress)
         assert got is not None
         return sent, got
 
@@ -115,42 +113,41 @@ class LoadRunner:
         ``waiting`` counts the messages that wait there. Raises ``PostdateError`` with the text ``standstill`` if that
         count does not change for 30 s.
         """
-        self._steps.step(f"{self._title}{name}", load.count)
+        self._bar.step(f"{self._title}{name}", load.count)
         began = time.monotonic()
-        self._run(load, lambda confirmed, _: self.at(confirmed // 2))
+        self._carrier.carry(load, lambda confirmed, _: self._at(confirmed // 2))
         last, since = -1, time.monotonic()
         while (done := waiting()) < load.count:
             if done != last:
                 last, since = done, time.monotonic()
             elif time.monotonic() > since + _STANDSTILL_S:
                 raise PostdateError(f"{standstill} Messages waiting: {done} of {load.count}.")
-            self.at((load.count + done) // 2)
+            self._at((load.count + done) // 2)
             time.sleep(_TURN_S)
         return time.monotonic() - began
 
-    def at(self, done: int) -> None:
-        """Check the bridge and show the progress."""
-        self._check()
-        self._steps.at(done)
+    def _at(self, done: int) -> None:
+        self._carrier.check()
+        self._bar.at(done)
 
 
-class _Counter(Protocol):
-    value: int
-
-
-def run_load(lab: BrokerLab, load: Load, progress: Callable[[int, int], None]) -> tuple[Sent, Got | None]:
-    """Run a load: the ``RunLoad`` of a broker's lab. Blocking.
+def run_load(
+    lab: BrokerLab, settings: Settings, load: Load, progress: Callable[[int, int], None]
+) -> tuple[Sent, Got | None]:
+    """Run a load on a broker, as ``Carrier.carry``. Blocking.
 
     Raises what generator and meter raise, and ``PostdateError`` if one of their processes died.
     """
     # Spawn, not fork: a fork would copy the locks of this process's threads.
     context = multiprocessing.get_context("spawn")
-    confirmed, received, over = context.RawValue("q"), context.RawValue("q"), context.RawValue("b")
+    confirmed, received = context.RawValue("q"), context.RawValue("q")
+    consumes, ready, over = context.Event(), context.Event(), context.Event()
     started = []
 
-    def start(work: Any, *counters: Any) -> Connection:
+    def start(work: Any, *shared: Any) -> Connection:
         here, there = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(work, lab, load, there, os.getpid(), counters), daemon=True)
+        arguments = (work, settings, load, there, os.getpid(), *shared)
+        process = context.Process(target=_work, args=arguments, daemon=True)
         # Ctrl-C reaches every process of the terminal, but these two are ended here. They inherit the blocked signal,
         # so that not even their start is interrupted.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -164,11 +161,13 @@ def run_load(lab: BrokerLab, load: Load, progress: Callable[[int, int], None]) -
 
     try:
         # Both start at once, because that takes longest. Publishing begins when the meter consumes.
-        ready = context.Event()
-        generator = start(_generate, confirmed, ready)
-        meter = start(_measure, received, over) if load.queue else None
-        if meter is not None:
-            _answer(meter)
+        generator = start(lab.generate, ready.wait, partial(setattr, confirmed, "value"))
+        meter = None
+        if load.queue:
+            meter = start(lab.measure, consumes.set, over.is_set, partial(setattr, received, "value"))
+        while meter is not None and not consumes.wait(_TURN_S):
+            if meter.poll():
+                _answer(meter)
         ready.set()
         sent: Sent = _wait(generator, lambda: progress(confirmed.value, received.value))
         if meter is None:
@@ -177,7 +176,8 @@ def run_load(lab: BrokerLab, load: Load, progress: Callable[[int, int], None]) -
 
         def listening() -> None:
             progress(sent.messages, received.value)
-            over.value = over.value or silence.lasts(received.value)
+            if silence.lasts(received.value):
+                over.set()
 
         got: Got = _wait(meter, listening)
         return sent, got
@@ -221,26 +221,10 @@ def _answer(pipe: Connection) -> Any:
 # -- in the processes -------------------------------------------------------------------------------------------------
 
 
-def _work(work: Any, lab: BrokerLab, load: Load, pipe: Connection, parent: int, counters: tuple[Any, ...]) -> None:
+def _work(work: Any, settings: Settings, load: Load, pipe: Connection, parent: int, *shared: Any) -> None:
     end_with_parent(parent)
     logging.basicConfig(handlers=[logging.NullHandler()])  # errors go through the pipe
     try:
-        pipe.send(work(lab, load, pipe, *counters))
+        pipe.send(work(settings, load, *shared))
     except PostdateError as error:
         pipe.send(error)
-
-
-def _generate(lab: BrokerLab, load: Load, _: Connection, confirmed: _Counter, ready: Event) -> Sent:
-    generator = lab.generator(load)
-    ready.wait()
-    return generator.run(partial(_set, confirmed))
-
-
-def _measure(lab: BrokerLab, load: Load, pipe: Connection, received: _Counter, over: _Counter) -> Got:
-    meter = lab.meter(load)
-    pipe.send(_CONSUMES)
-    return meter.run(lambda: bool(over.value), partial(_set, received))
-
-
-def _set(counter: _Counter, value: int) -> None:
-    counter.value = value

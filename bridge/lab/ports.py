@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from bridge.lab.load import Got, Load, Sent
+from bridge.settings import Settings
 
 #: Called by a consumer with each message's body and headers.
 Received = Callable[[bytes, Mapping[str, Any]], None]
@@ -31,13 +32,6 @@ class RunNames:
     prefix: str
 
 
-class BenchNumbers(NamedTuple):
-    """Fields of ``BenchPlan`` in which a broker differs from RabbitMQ, in a full run and in a quick one."""
-
-    full: Mapping[str, Any]
-    quick: Mapping[str, Any]
-
-
 class StoredMessage(NamedTuple):
     """A message in the store. ``state`` is parked, claimed or dead; ``due_ms`` is Unix milliseconds."""
 
@@ -47,25 +41,8 @@ class StoredMessage(NamedTuple):
     payload: bytes
 
 
-class Generator(Protocol):
-    """Publishes one load."""
-
-    def run(self, confirmed: Callable[[int], None]) -> Sent:
-        """Publish all messages; report the confirmed count now and then. Raises ``BrokerUnavailable``."""
-
-
-class Meter(Protocol):
-    """Consumes one load, from the moment it is created."""
-
-    def run(self, over: Callable[[], bool], received: Callable[[int], None]) -> Got:
-        """Count until all have arrived and ``linger_s`` has passed, or until ``over``.
-
-        Reports the received count now and then. Raises ``BrokerUnavailable``.
-        """
-
-
 class Producer(Protocol):
-    """The demo's producer."""
+    """The demo's producer: a plain client, which does not know postdate."""
 
     def publish(self, body: bytes, headers: Mapping[str, str | int]) -> None:
         """Publish one message and wait for its confirm. Raises ``BrokerUnavailable``."""
@@ -75,10 +52,10 @@ class Producer(Protocol):
 
 
 class Consumer(Protocol):
-    """The demo's consumer."""
+    """The demo's consumer, which reads from the moment it is created: a plain client, which does not know postdate."""
 
     def close(self) -> None:
-        """Stop consuming."""
+        """Stop consuming and close the connection."""
 
 
 class TrialBroker(AbstractContextManager["TrialBroker"], Protocol):
@@ -118,20 +95,23 @@ class ComparableBroker(TrialBroker, Protocol):
         """Why this broker cannot run a mode; "" if it can. Afterwards the connection may be closed."""
 
 
-class BrokerLab(Protocol):
-    """A broker's part of the instruments. It is pickled into the processes of generator and meter."""
+class BrokerLab(NamedTuple):
+    """A broker's part of the instruments, pickled into the processes of a load. All it opens raises
+    ``BrokerUnavailable``.
 
-    def trial(self, names: RunNames) -> TrialBroker:
-        """Connect, without creating anything. Raises ``BrokerUnavailable``."""
+    - ``trial`` connects without creating anything. ``producer`` publishes to a front, ``consumer`` reads a queue.
+    - ``generate`` publishes a load: it connects, calls ``start``, which waits until it may begin, and reports the
+      confirmed count now and then.
+    - ``measure`` counts a load: it calls ``consumes`` as soon as it would see a message, reports the received count now
+      and then, and ends when the tally is complete, or ``over``.
+    - ``full`` and ``quick`` are the fields of ``BenchPlan`` in which a broker differs from RabbitMQ.
+    """
 
-    def producer(self, front: str) -> Producer:
-        """Connect the demo's producer. Raises ``BrokerUnavailable``."""
-
-    def consumer(self, queue: str, received: Received) -> Consumer:
-        """Start the demo's consumer. Raises ``BrokerUnavailable``."""
-
-    def generator(self, load: Load) -> Generator:
-        """Connect a generator. Raises ``BrokerUnavailable``."""
-
-    def meter(self, load: Load) -> Meter:
-        """Start a meter. Raises ``BrokerUnavailable``."""
+    names: Callable[[str], RunNames]
+    trial: Callable[[Settings, RunNames], TrialBroker]
+    producer: Callable[[Settings, str], Producer]
+    consumer: Callable[[Settings, str, Received], Consumer]
+    generate: Callable[[Settings, Load, Callable[[], object], Callable[[int], None]], Sent]
+    measure: Callable[[Settings, Load, Callable[[], object], Callable[[], bool], Callable[[int], None]], Got]
+    full: Mapping[str, Any] = {}
+    quick: Mapping[str, Any] = {}

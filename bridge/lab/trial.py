@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 from pydantic import SecretStr
@@ -23,12 +23,14 @@ from pydantic.fields import FieldInfo
 from bridge.app.brokers import TrialStore, lab_of, open_trial_store
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Unreachable
-from bridge.lab.machine import Usage, own_versions, usage_of
-from bridge.lab.ports import BrokerLab, RunNames, TrialBroker
+from bridge.lab.load import Got, Load, Sent
+from bridge.lab.load_runner import run_load
+from bridge.lab.machine import Usage, command_of, is_here, listening_pid, own_versions, usage_of
+from bridge.lab.ports import BrokerLab, ComparableBroker, RunNames, TrialBroker
 from bridge.process.workers import python_command
 from bridge.settings import Route, Settings
 from bridge.settings.model import TITLES, BrokerKind
-from bridge.settings.names import PREFIX, leaves_of, rule_of
+from bridge.settings.names import PREFIX, dotted, leaves_of, rule_of
 from bridge.settings.process_plan import store_of
 from bridge.settings.values import ListOf, Number, Whole
 from bridge.telemetry.printable import complain, say
@@ -41,8 +43,10 @@ ADVICE = (
     "In a clone, `make demo` starts RabbitMQ, Kafka and Redis by itself; to use yours, set POSTDATE_RABBITMQ__URL or "
     "POSTDATE_KAFKA__BOOTSTRAP_SERVERS, and POSTDATE_REDIS__URL."
 )
-#: The signals that end a run.
-_ENDING = [signal.SIGINT, signal.SIGTERM] + ([signal.SIGHUP] if sys.platform != "win32" else [])
+#: The signals that end a run, beside Ctrl-C.
+_ENDING = [signal.SIGTERM] + ([signal.SIGHUP] if sys.platform != "win32" else [])
+#: RabbitMQ's program. Another process may own its port and only forward bytes.
+_BROKER = "beam.smp"
 #: By place: how to name it, and how to delete what a run left there.
 _PLACES: Mapping[str, tuple[str, str]] = {
     "rabbitmq": (
@@ -69,9 +73,8 @@ _RUN = (
 
 def new_names(purpose: str, broker: BrokerKind = "rabbitmq") -> RunNames:
     """Unique names: parallel runs do not collide, and leftovers of a killed run stay apart."""
-    base = f"postdate.{purpose}.{secrets.token_hex(3)}"
-    found: RunNames = lab_of(broker).names(base)
-    return found
+    lab: BrokerLab = lab_of(broker)
+    return lab.names(f"postdate.{purpose}.{secrets.token_hex(3)}")
 
 
 def trial_settings(
@@ -81,15 +84,8 @@ def trial_settings(
 
     ``other`` overrides single settings: ``bridge={"workers": 1}``.
     """
-    route = Route.model_validate(
-        {
-            "broker": broker,
-            "intercept": names.front,
-            "deliver_to": names.target,
-            "queue": names.intake,
-            "mode": mode,
-        }
-    )
+    ends = {"intercept": names.front, "deliver_to": names.target, "queue": names.intake}
+    route = Route.model_validate({"broker": broker, "mode": mode, **ends})
     own: dict[str, dict[str, Any]] = {
         "kafka": {"group": names.prefix},
         "redis": {"key_prefix": names.prefix},
@@ -99,9 +95,10 @@ def trial_settings(
         "canary": {"enabled": False},
         "webhook": {"url": SecretStr("")},
     }
-    for section, values in other.items():
-        own[section] = {**own.get(section, {}), **values}
-    changed = {section: getattr(settings, section).model_copy(update=values) for section, values in own.items()}
+    changed = {
+        section: getattr(settings, section).model_copy(update={**own.get(section, {}), **other.get(section, {})})
+        for section in own | other
+    }
     return settings.model_copy(update={**changed, "routes": {ROUTE: route}})
 
 
@@ -112,34 +109,25 @@ def broker_kind(settings: Settings) -> BrokerKind:
 
 def as_toml(settings: Settings) -> str:
     """All settings as a file that ``load`` reads back to the same. It holds secrets in plain text."""
-    tables: dict[str, list[str]] = {}
-    for path, field, value in leaves_of(settings):
-        tables.setdefault(".".join(path[:-1]), []).append(f"{path[-1]} = {_toml_value(field, value)}")
-    return "\n".join(f"[{table}]\n" + "\n".join(lines) + "\n" for table, lines in tables.items())
+    return "".join(f"{dotted(path)} = {_toml_value(field, value)}\n" for path, field, value in leaves_of(settings))
 
 
 def _toml_value(field: FieldInfo, value: Any) -> str:
     rule = rule_of(field)
     if isinstance(value, SecretStr):
-        return _quoted(value.get_secret_value())
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(rule, ListOf):
-        return f"[{', '.join(_quoted(rule.item.write(item)) for item in value)}]"
-    if isinstance(rule, Whole | Number):
-        return str(value)
-    return _quoted(rule.write(value) if rule else str(value))
+        value = value.get_secret_value()
+    elif isinstance(rule, ListOf):
+        value = [rule.item.write(item) for item in value]
+    elif rule is not None and not isinstance(rule, Whole | Number):
+        value = rule.write(value)
+    # Such JSON is TOML, except that TOML wants DEL escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _quoted(text: str) -> str:
-    # JSON strings are TOML strings, except that TOML wants DEL escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def open_lab(settings: Settings) -> BrokerLab:
-    """The lab of the broker that the settings' routes use."""
-    lab: BrokerLab = lab_of(broker_kind(settings)).open_lab(settings)
-    return lab
+def open_trial(settings: Settings, names: RunNames) -> TrialBroker:
+    """The broker of a run, connected. Raises ``Unreachable``."""
+    lab: BrokerLab = lab_of(broker_kind(settings))
+    return lab.trial(settings, names)
 
 
 def answering(settings: Settings, required: Sequence[BrokerKind] = ()) -> list[BrokerKind]:
@@ -152,7 +140,7 @@ def answering(settings: Settings, required: Sequence[BrokerKind] = ()) -> list[B
     for broker in required or TITLES:
         names = new_names("probe", broker)
         try:
-            with open_lab(trial_settings(settings, names, broker=broker)).trial(names):
+            with open_trial(trial_settings(settings, names, broker=broker), names):
                 found.append(broker)
         except Unreachable as error:
             silent[TITLES[broker]] = error
@@ -195,12 +183,13 @@ class Trial:
     store: TrialStore
 
     def __init__(
-        self, settings: Settings, names: RunNames, instead: Callable[[TrialBroker], None] | None = None
+        self, settings: Settings, names: RunNames, instead: Callable[[ComparableBroker], None] | None = None
     ) -> None:
         self.settings = settings
         self.names = names
-        self.title = TITLES[broker_kind(settings)]
-        self.lab = open_lab(settings)
+        self.kind = broker_kind(settings)
+        self.title = TITLES[self.kind]
+        self.lab: BrokerLab = lab_of(self.kind)
         self._clock = StoreClock()
         self._instead = instead
         self._stored = instead is None and any(route.mode == "redis" for route in settings.routes.values())
@@ -211,45 +200,47 @@ class Trial:
         try:
             self._begin()
         except BaseException as error:
-            self._end(error)
+            self.__exit__(type(error), error, error.__traceback__)
             raise
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
-        self._end(error)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the bridge, then delete its objects and keys. ``error`` is extended by what could not be deleted."""
+        with uninterrupted():
+            self._ends.__exit__(kind, error, trace)
 
     def _begin(self) -> None:
         ends = self._ends
         self._runner = ends.enter_context(asyncio.Runner())
         with advising():
             if self._stored:
-                self._open_store()
-            self.broker = ends.enter_context(self.lab.trial(self.names))
+                self.store = open_trial_store(store_of(self.settings, self.kind).settings, self._clock)
+                ends.callback(lambda: self.wait_for(self.store.close()))
+                self.wait_for(self.store.look_at_clock())
+            self.broker = ends.enter_context(open_trial(self.settings, self.names))
         if self._stored:
             ends.enter_context(deleting("redis", self.names.prefix, lambda: self.wait_for(self.store.remove())))
-        ends.enter_context(deleting(broker_kind(self.settings), self.names.prefix, self.broker.delete))
+        ends.enter_context(deleting(self.kind, self.names.prefix, self.broker.delete))
         self.broker.create()
+        self._broker_pid = program_pid(self.broker) if isinstance(self.broker, ComparableBroker) else None
         if self._instead is not None:
-            self._instead(self.broker)
+            self._instead(comparable(self.broker))
         else:
             self._start().wait_ready(self._is_ready)
 
-    def _open_store(self) -> None:
-        self.store = open_trial_store(store_of(self.settings, broker_kind(self.settings)).settings, self._clock)
-        self._ends.callback(lambda: self.wait_for(self.store.close()))
-        self.wait_for(self.store.look_at_clock())
-
     def _start(self) -> BridgeProcess:
-        self._bridge = self._ends.enter_context(BridgeProcess(self.settings))
+        self._bridge = BridgeProcess(self.settings)
+        self._ends.callback(self._bridge.stop)
         return self._bridge
 
     def _is_ready(self) -> bool:
         return self.broker.consumed() and (not self._stored or self.wait_for(self.store.drained()))
 
-    def _end(self, error: BaseException | None) -> None:
-        """Stop the bridge, then delete its objects and keys. ``error`` is extended by what could not be deleted."""
-        with uninterrupted():
-            self._ends.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+    def carry(self, load: Load, progress: Callable[[int, int], None]) -> tuple[Sent, Got | None]:
+        """Run a load on the broker."""
+        return run_load(self.lab, self.settings, load, progress)
 
     def restart(self) -> None:
         """Stop the bridge gracefully and start another one, without waiting until it is ready."""
@@ -266,9 +257,16 @@ class Trial:
         """The number of messages parked in the store."""
         return self.wait_for(self.store.parked())
 
+    def waiting(self, published: int) -> int:
+        """How many of the published messages wait in their place."""
+        if self._stored:  # an empty intake is not enough: the bridge may hold messages that it has not parked yet
+            return self.parked()
+        # Without a bridge a message is in its place once the broker has confirmed it.
+        return published - (comparable(self.broker).waiting(self.names.intake) if self._bridge is not None else 0)
+
     def usage(self) -> dict[str, Usage]:
-        """What ``bridge`` and ``store`` have used; only those that take part."""
-        found = {}
+        """What ``bridge``, ``broker`` and ``store`` have used; only those that take part."""
+        found = {"broker": Usage(None, None) if self._broker_pid is None else usage_of(self._broker_pid)}
         if self._bridge is not None:
             found["bridge"] = usage_of(self._bridge.pid)
         if self._stored:
@@ -296,33 +294,40 @@ class Trial:
         return self._clock.now_us() / 1000
 
 
+def comparable(broker: TrialBroker) -> ComparableBroker:
+    """The same broker. ``compare`` runs only on one that can."""
+    assert isinstance(broker, ComparableBroker)
+    return broker
+
+
+def program_pid(broker: ComparableBroker) -> int | None:
+    """The process of a RabbitMQ on this machine. None if there are several hosts: it is unknown which one works."""
+    (host, port), *others = broker.addresses()
+    pid = listening_pid(port) if is_here(host) and not others else None
+    return pid if pid is not None and command_of(pid) == _BROKER else None
+
+
 class BridgeFailed(PostdateError):
     """The bridge did not start, or ended by itself (exit code 1). The text ends with its last line of output."""
 
 
-class BridgeProcess(AbstractContextManager["BridgeProcess"]):
-    """A ``postdate run`` with a temporary settings file, which holds secrets. Starts at once, ends with the block."""
+class BridgeProcess:
+    """A ``postdate run`` with a temporary settings file, which holds secrets. Starts at once."""
 
     def __init__(self, settings: Settings) -> None:
         self._grace_s = settings.bridge.shutdown_grace / 1000
-        self._folder = Path(tempfile.mkdtemp(prefix="postdate-"))  # readable by its owner alone
-        self._log = self._folder / "log"
-        file = self._folder / "postdate.toml"
-        try:
-            file.write_text(as_toml(settings), encoding="utf-8")
-            # The file holds every setting. Routes in the user's environment would be added to them.
-            environ = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
-            with self._log.open("wb") as log:
-                command = python_command(_RUN, str(os.getpid()), "run", "--config", str(file))
-                self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and no shell
-                    command, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-                )
-        except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+        # Readable by its owner alone.
+        self._folder = tempfile.TemporaryDirectory(prefix="postdate-", ignore_cleanup_errors=True)
+        self._log = Path(self._folder.name) / "log"
+        file = Path(self._folder.name) / "postdate.toml"
+        file.write_text(as_toml(settings), encoding="utf-8")
+        # The file holds every setting. Routes in the user's environment would be added to them.
+        environ = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
+        command = python_command(_RUN, str(os.getpid()), "run", "--config", str(file))
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and no shell
+                command, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
 
     @property
     def pid(self) -> int:
@@ -356,7 +361,7 @@ class BridgeProcess(AbstractContextManager["BridgeProcess"]):
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.cleanup()
 
     def _last_line(self) -> str:
         try:
@@ -376,26 +381,22 @@ def deleting(place: str, name: str, delete: Callable[[], None]) -> Iterator[None
     If that fails, the block's error says so as well, because users read the last line. An interrupt has no text, so
     the failure is printed before it.
     """
+    ended: BaseException | None = None
     try:
         yield
-    except PostdateError as error:
-        if why := _failure(delete):
-            raise type(error)(f"{error}. {remains(place, name, why)}") from error
-        raise
-    except BaseException:
-        if why := _failure(delete):
-            complain(f"{remains(place, name, why)}.")
-        raise
-    if why := _failure(delete):
-        raise type(why)(remains(place, name, why)) from why
-
-
-def _failure(delete: Callable[[], None]) -> PostdateError | None:
+    except BaseException as error:
+        ended = error
     try:
         delete()
-    except PostdateError as error:
-        return error
-    return None
+    except PostdateError as why:
+        text = remains(place, name, why)
+        if ended is None:
+            raise type(why)(text) from why
+        if isinstance(ended, PostdateError):
+            raise type(ended)(f"{ended}. {text}") from ended
+        complain(f"{text}.")
+    if ended is not None:
+        raise ended
 
 
 def remains(place: str, name: str, why: PostdateError) -> str:
@@ -406,25 +407,23 @@ def remains(place: str, name: str, why: PostdateError) -> str:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def _handling(handler: Any, numbers: Sequence[signal.Signals]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def uninterrupted() -> AbstractContextManager[None]:
     """Ignore Ctrl-C and SIGTERM in this block, so that cleaning up completes."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return _handling(signal.SIG_IGN, (signal.SIGINT, *_ENDING))
 
 
-@contextmanager
-def every_signal_interrupts() -> Iterator[None]:
+def every_signal_interrupts() -> AbstractContextManager[None]:
     """SIGTERM and a closed terminal end this block as Ctrl-C does, so that they clean up as well."""
-    before = {number: signal.signal(number, _interrupt) for number in _ENDING if number != signal.SIGINT}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return _handling(_interrupt, _ENDING)
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from adapters.rabbitmq.connection import connect, open_link
-from adapters.rabbitmq.lab.wire import RabbitWire
 from bridge.core.errors import BrokerUnavailable
 from bridge.settings import RabbitMQ as RabbitSettings
 from tests.delay_line import Line, delay
@@ -39,7 +38,6 @@ async def run(settings: RabbitSettings) -> None:
 WAYS: dict[str, Callable[[RabbitSettings], None]] = {
     "run": lambda settings: asyncio.run(run(settings)),
     "check": lambda settings: connect(settings, "test", 5).close(),
-    "bench": lambda settings: RabbitWire(settings, "test").socket.close(),
 }
 
 

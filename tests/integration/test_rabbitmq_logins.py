@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from adapters.rabbitmq.connection import connect, forget_tokens
-from adapters.rabbitmq.lab.wire import RabbitWire
 from adapters.rabbitmq.management import reach
 from bridge.core.errors import BrokerUnavailable
 from bridge.settings import RabbitMQ
@@ -89,7 +88,6 @@ def test_commands_use_the_same_logins(certified: SecureRabbitMQ) -> None:
     for login in (by_token(certified), by_certificate(certified)):
         settings = RabbitMQ.model_validate(login)
         connect(settings, "test", 5).close()
-        RabbitWire(settings, "test").socket.close()
     settings = RabbitMQ.model_validate(
         by_token(
             certified, oauth_scope=f"{SCOPE} broker.tag:management", management_url=certified.broker.management_url
@@ -138,6 +136,5 @@ def test_a_token_that_rabbitmq_cannot_trust_is_refused_with_the_reason(secure_ra
 
 def test_a_broker_without_the_mechanism_is_named(rabbitmq: Any, certified: SecureRabbitMQ) -> None:
     settings = RabbitMQ.model_validate({**by_certificate(certified), "url": rabbitmq.url})
-    for way in (lambda: connect(settings, "test", 5), lambda: RabbitWire(settings, "test")):
-        with pytest.raises(BrokerUnavailable, match="RabbitMQ does not offer the login EXTERNAL"):
-            way()
+    with pytest.raises(BrokerUnavailable, match="RabbitMQ does not offer the login EXTERNAL"):
+        connect(settings, "test", 5)

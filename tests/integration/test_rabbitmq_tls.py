@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from adapters.rabbitmq.connection import connect, open_link
-from adapters.rabbitmq.lab.wire import RabbitWire
 from bridge.core.errors import BrokerUnavailable
 from bridge.settings import RabbitMQ
 from tests.devstack.certificates import Authority, Signed
@@ -27,7 +26,6 @@ Open = Callable[[RabbitMQ], object]
 WAYS: dict[str, Open] = {
     "run": lambda settings: asyncio.run(open_link(settings, "test")),
     "check": lambda settings: connect(settings, "test", 5),
-    "bench": lambda settings: RabbitWire(settings, "test"),
 }
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from itertools import islice
+from typing import cast
 
 import pytest
 
 from bridge.lab.compare import CompareStep, Measurement
 from bridge.lab.compare_modes import BY_NAME, ComparePlan, promise
 from bridge.lab.load import Got, Load, Sent
+from bridge.lab.load_runner import ProgressBar
 from bridge.lab.machine import Usage
 from bridge.lab.ports import RunNames
+from bridge.lab.trial import Trial
 
 LEVELS = (1000, 5000, 7_200_000)
 PLAN = ComparePlan(rates=(100,), duration_s=1, count=64)
@@ -64,16 +67,8 @@ class Simulated:
         return sent, Got(len(order), 0, 0, late, at[0], at[-1], order, at) if load.queue else None
 
 
-class Silent:
-    """Ignores progress."""
-
-    def step(self, name: str, total: int) -> None: ...
-
-    def at(self, done: int) -> None: ...
-
-
 def measured(mode: str, way: Simulated, plan: ComparePlan = PLAN) -> dict[str, CompareStep]:
-    measuring = Measurement(plan, BY_NAME[mode], way, way.carry, Silent(), LEVELS, first_number=1)
+    measuring = Measurement(plan, BY_NAME[mode], cast(Trial, way), ProgressBar(9), LEVELS, first_number=1)
     measuring.run()
     return {step.kind: step for step in measuring.steps}
 

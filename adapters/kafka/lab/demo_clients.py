@@ -1,4 +1,4 @@
-"""The demo's producer and consumer: plain aiokafka, as in any program. Neither knows about postdate."""
+"""The demo's producer and consumer (``bridge.lab.ports``): plain aiokafka, as in any program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from adapters.kafka.access import broker_errors
 from adapters.kafka.client import connection
 from bridge.lab.ports import Received
-from bridge.settings import Kafka
+from bridge.settings import Settings
 
 #: The key of all records, so that Kafka keeps their order.
 _KEY = b"customer 7"
@@ -24,21 +24,19 @@ _TURN_MS = 100
 class KafkaProducer:
     """Produces, acknowledged by all replicas. Raises ``BrokerUnavailable``."""
 
-    def __init__(self, settings: Kafka, topic: str) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self._settings = settings.kafka
         self._topic = topic
         self._runner = asyncio.Runner()
         with broker_errors(self._settings):
             self._runner.run(self._open())
 
     def publish(self, body: bytes, headers: Mapping[str, str | int]) -> None:
-        """Write one record and wait for its acknowledgement."""
         written = [(name, str(value).encode()) for name, value in headers.items()]
         with broker_errors(self._settings):
             self._runner.run(self._producer.send_and_wait(self._topic, body, _KEY, headers=written))
 
     def close(self) -> None:
-        """Close the connection."""
         with suppress(KafkaError, OSError), self._runner:
             self._runner.run(self._producer.stop())
 
@@ -50,8 +48,8 @@ class KafkaProducer:
 class KafkaConsumer:
     """Reads a topic from its beginning in a thread, from the moment it is created."""
 
-    def __init__(self, settings: Kafka, topic: str, received: Received) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, topic: str, received: Received) -> None:
+        self._settings = settings.kafka
         self._topic = topic
         self._received = received
         self._reads, self._over = threading.Event(), threading.Event()
@@ -60,7 +58,6 @@ class KafkaConsumer:
         self._reads.wait(_JOIN_S)
 
     def close(self) -> None:
-        """Stop reading and close the connection."""
         self._over.set()
         self._thread.join(_JOIN_S)
 

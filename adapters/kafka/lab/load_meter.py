@@ -21,7 +21,7 @@ from adapters.kafka.access import trial_errors
 from adapters.kafka.lab.wire import Fetch, KafkaWire, fetched
 from adapters.kafka.partitioner import murmur2
 from bridge.lab.load import STAMP, Got, Load, Sent, Tally
-from bridge.settings import Kafka
+from bridge.settings import Settings
 
 #: Unanswered requests per leader, as in Kafka's own producer.
 _IN_FLIGHT = 5
@@ -44,11 +44,23 @@ class _LoadBatch:
         self.append, self.build = builder.append, builder.build
 
 
-class KafkaGenerator:
-    """Produces one load, acknowledged by all in-sync replicas. Keys choose partitions as in the Java client."""
+def generate(settings: Settings, load: Load, start: Callable[[], object], confirmed: Callable[[int], None]) -> Sent:
+    """Publish a load: ``bridge.lab.ports.BrokerLab``."""
 
-    def __init__(self, settings: Kafka, load: Load) -> None:
-        self._settings = settings
+    async def run() -> Sent:
+        async with KafkaWire(settings.kafka, "postdate bench, generator", load.exchange) as wire:
+            start()
+            return await KafkaGenerator(wire, load).run(confirmed)
+
+    with asyncio.Runner() as runner, trial_errors(settings.kafka):
+        return runner.run(run())
+
+
+class KafkaGenerator:
+    """Acknowledged by all in-sync replicas. Keys choose partitions as in the Java client."""
+
+    def __init__(self, wire: KafkaWire, load: Load) -> None:
+        self._wire = wire
         self._load = load
         self._delays = load.delays()
         self._pad = b"x" * (load.size - STAMP.size)
@@ -57,27 +69,16 @@ class KafkaGenerator:
         self._answers: set[asyncio.Task[int]] = set()
         self._sent = self._confirmed = 0
 
-    def run(self, confirmed: Callable[[int], None]) -> Sent:
-        """Produce all records; report the confirmed count now and then. Raises ``BrokerUnavailable``."""
-        with asyncio.Runner() as runner, trial_errors(self._settings):
-            return runner.run(self._run(confirmed))
-
-    async def _run(self, confirmed: Callable[[int], None]) -> Sent:
-        wire = KafkaWire(self._settings, "postdate bench, generator", self._load.exchange)
-        await wire.open()
-        try:
-            return await self._produce(wire, confirmed)
-        finally:
-            await wire.close()
-
-    async def _produce(self, wire: KafkaWire, confirmed: Callable[[int], None]) -> Sent:
+    async def run(self, confirmed: Callable[[int], None]) -> Sent:
+        """Produce all records."""
+        wire = self._wire
         places = self._places(sum(map(len, wire.led.values())))
         began = time.time()
         while self._confirmed < self._load.count:
             batches = self._next_batches(began, places)
             for leader, led in wire.led.items():
                 if mine := [batches[partition] for partition in led if partition in batches]:
-                    self._send(wire, leader, mine)
+                    self._send(leader, mine)
             await self._rest(_IN_FLIGHT * len(wire.led))
             confirmed(self._confirmed)
         return Sent(self._load.count, began, time.time(), 0)
@@ -90,9 +91,7 @@ class KafkaGenerator:
     def _next_batches(self, began: float, places: Sequence[tuple[bytes, int]]) -> dict[int, _LoadBatch]:
         """The records to send now, by partition."""
         load, first = self._load, self._sent
-        end = min(load.count, first + self._turn, self._confirmed + load.window)
-        if load.rate:
-            end = min(end, int((time.time() - began) * load.rate) + 1)
+        end = min(first + self._turn, load.allowed(time.time() - began, self._confirmed))
         batches: dict[int, _LoadBatch] = {}
         for index in range(first, end):
             key, partition = places[index % load.keys]
@@ -117,11 +116,11 @@ class KafkaGenerator:
             self._headers[delay_ms] = headers
         return headers
 
-    def _send(self, wire: KafkaWire, leader: int, batches: Sequence[_LoadBatch]) -> None:
+    def _send(self, leader: int, batches: Sequence[_LoadBatch]) -> None:
         built = [(batch.partition, bytes(batch.build())) for batch in batches]
         request = ProduceRequest(None, _ACKS_ALL, _TIMEOUT_MS, [(self._load.exchange, built)])
         records = sum(batch.records for batch in batches)
-        self._answers.add(asyncio.ensure_future(_answered(wire.ask(leader, request), records)))
+        self._answers.add(asyncio.ensure_future(_answered(self._wire.ask(leader, request), records)))
 
     async def _rest(self, most: int) -> None:
         """Wait until there is something to do. Count new confirms."""
@@ -144,65 +143,53 @@ async def _answered(answer: Awaitable[Any], records: int) -> int:
     return records
 
 
-class KafkaMeter:
-    """Reads all partitions without a group, from their ends at the moment it is created."""
+def measure(
+    settings: Settings,
+    load: Load,
+    consumes: Callable[[], object],
+    over: Callable[[], bool],
+    received: Callable[[int], None],
+) -> Got:
+    """Count a load in all partitions, without a group: ``bridge.lab.ports.BrokerLab``."""
+    tally = Tally(load)
 
-    def __init__(self, settings: Kafka, load: Load) -> None:
-        self._settings = settings
-        self._load = load
-        self._tally = Tally(load)
-        self._runner = asyncio.Runner()
-        with trial_errors(settings):
-            self._runner.run(self._begin())
+    async def run() -> None:
+        async with KafkaWire(settings.kafka, "postdate bench, meter", load.queue) as wire:
+            ends = {leader: await _ends(wire, load.queue, leader, led) for leader, led in wire.led.items()}
+            consumes()
+            await asyncio.gather(*(read(wire, leader, offsets) for leader, offsets in ends.items()))
 
-    def run(self, over: Callable[[], bool], received: Callable[[int], None]) -> Got:
-        """Count until all have arrived and ``linger_s`` has passed, or until ``over``. Raises ``BrokerUnavailable``."""
-        with self._runner, trial_errors(self._settings):
-            self._runner.run(self._read(over, received))
-        return self._tally.got()
-
-    async def _begin(self) -> None:
-        topic = self._load.queue
-        self._wire = KafkaWire(self._settings, "postdate bench, meter", topic)
-        await self._wire.open()
-        self._offsets: dict[int, dict[int, int]] = {}
-        for leader, partitions in self._wire.led.items():
-            wanted = [(topic, [(partition, _LATEST) for partition in partitions])]
-            answer = await self._wire.ask(leader, OffsetRequest(-1, _READ_COMMITTED, wanted))
-            found = answer.topics[0][1]
-            if wrong := [code for _, code, *_ in found if code]:
-                raise for_code(wrong[0])
-            self._offsets[leader] = {partition: offset for partition, _, _, offset in found}
-
-    async def _read(self, over: Callable[[], bool], received: Callable[[int], None]) -> None:
-        self._end = float("inf")
-        reading = (self._read_from(leader, offsets, over, received) for leader, offsets in self._offsets.items())
-        try:
-            await asyncio.gather(*reading)
-        finally:
-            await self._wire.close()
-
-    async def _read_from(
-        self, leader: int, offsets: dict[int, int], over: Callable[[], bool], received: Callable[[int], None]
-    ) -> None:
-        topic, tally = self._load.queue.encode(), self._tally
-        while time.time() < self._end and not over():
-            answer = await self._wire.ask(leader, Fetch(topic, offsets, _FETCH_WAIT_MS))
+    async def read(wire: KafkaWire, leader: int, offsets: dict[int, int]) -> None:
+        while not (tally.complete() or over()):
+            answer = await wire.ask(leader, Fetch(load.queue.encode(), offsets, _FETCH_WAIT_MS))
             now = time.time()
             for partition, batches in fetched(answer):
-                offsets[partition] = self._take(batches, offsets[partition], now)
+                offsets[partition] = _take(batches, tally, offsets[partition], now)
             received(tally.messages)
-            if tally.messages >= self._load.count and self._end == float("inf"):
-                self._end = time.time() + self._load.linger_s
 
-    def _take(self, data: bytes, offset: int, now: float) -> int:
-        """Count every record in ``data``. Return the next offset. A truncated batch is fetched again."""
-        unpack, note, records = STAMP.unpack_from, self._tally.note, MemoryRecords(data)
-        while records.has_next():
-            batch: Any = records.next_batch()
-            if not batch.is_control_batch:
-                for record in batch:
-                    number, due = unpack(record.value)
-                    note(number, due, now)
-            offset = batch.next_offset
-        return offset
+    with asyncio.Runner() as runner, trial_errors(settings.kafka):
+        runner.run(run())
+    return tally.got()
+
+
+async def _ends(wire: KafkaWire, topic: str, leader: int, partitions: Sequence[int]) -> dict[int, int]:
+    """The partitions' next offsets."""
+    wanted = [(topic, [(partition, _LATEST) for partition in partitions])]
+    answer = await wire.ask(leader, OffsetRequest(-1, _READ_COMMITTED, wanted))
+    found = answer.topics[0][1]
+    if wrong := [code for _, code, *_ in found if code]:
+        raise for_code(wrong[0])
+    return {partition: offset for partition, _, _, offset in found}
+
+
+def _take(data: bytes, tally: Tally, offset: int, now: float) -> int:
+    """Count every record in ``data``. Return the next offset. A truncated batch is fetched again."""
+    unpack, note, records = STAMP.unpack_from, tally.note, MemoryRecords(data)
+    while records.has_next():
+        batch: Any = records.next_batch()
+        if not batch.is_control_batch:
+            for record in batch:
+                number, due = unpack(record.value)
+                note(number, due, now)
+        offset = batch.next_offset
+    return offset

@@ -23,7 +23,7 @@ from adapters.kafka.access import trial_errors
 from adapters.kafka.client import connection
 from bridge.core.errors import BrokerUnavailable
 from bridge.lab.ports import RunNames
-from bridge.settings import Kafka
+from bridge.settings import Settings
 
 T = TypeVar("T")
 
@@ -37,10 +37,10 @@ _GONE = (0, UnknownTopicOrPartitionError.errno)
 
 
 class KafkaTrialBroker(AbstractContextManager["KafkaTrialBroker"]):
-    """The topic that a route delivers to, and the deletion of everything. Raises ``BrokerUnavailable``, ``Refused``."""
+    """The topic that a route delivers to, and the deletion of everything: ``bridge.lab.ports.TrialBroker``."""
 
-    def __init__(self, settings: Kafka, names: RunNames) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, names: RunNames) -> None:
+        self._settings = settings.kafka
         self._names = names
         self._runner = asyncio.Runner()
         try:
@@ -71,7 +71,6 @@ class KafkaTrialBroker(AbstractContextManager["KafkaTrialBroker"]):
             time.sleep(_POLL_S)
 
     def consumed(self) -> bool:
-        """Whether the bridge has partitions of the intake topic, so that it is ready."""
         return self._wait_for(self._consumed())
 
     def delete(self) -> None:

@@ -44,8 +44,7 @@ class KafkaWire:
         #: The partitions of each leader.
         self.led: dict[int, list[int]] = {}
 
-    async def open(self) -> None:
-        """Connect."""
+    async def __aenter__(self) -> Self:
         await self._client.bootstrap()
         for partition in sorted(await self._client._wait_on_metadata(self._topic)):
             leader = self._client.cluster.leader_for_partition(TopicPartition(self._topic, partition))
@@ -53,9 +52,9 @@ class KafkaWire:
         for leader in self.led:
             if not await self._client.ready(leader):
                 raise NodeNotReadyError(f"node {leader}, which leads partitions of {self._topic}, cannot be reached")
+        return self
 
-    async def close(self) -> None:
-        """Close all connections."""
+    async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
     def ask(self, leader: int, request: Request[Any]) -> asyncio.Future[Any]:

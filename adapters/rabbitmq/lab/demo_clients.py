@@ -1,4 +1,4 @@
-"""The demo's producer and consumer: plain pika, as in any program. Neither knows about postdate."""
+"""The demo's producer and consumer (``bridge.lab.ports``): plain pika, as in any program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.lab.trial_objects import broker_errors, connect
 from bridge.lab.ports import Received
-from bridge.settings import RabbitMQ
+from bridge.settings import Settings
 
 _JOIN_S = 5
 
@@ -20,21 +20,19 @@ _JOIN_S = 5
 class RabbitProducer:
     """Publishes, persistent and confirmed. Raises ``BrokerUnavailable``."""
 
-    def __init__(self, settings: RabbitMQ, exchange: str) -> None:
+    def __init__(self, settings: Settings, exchange: str) -> None:
         self._exchange = exchange
-        self._connection = connect(settings, "postdate demo, producer")
+        self._connection = connect(settings.rabbitmq, "postdate demo, producer")
         with broker_errors():
             self._channel = self._connection.channel()
             self._channel.confirm_delivery()
 
     def publish(self, body: bytes, headers: Mapping[str, str | int]) -> None:
-        """Publish one message and wait for its confirm."""
         properties = pika.BasicProperties(headers=dict(headers), delivery_mode=2)
         with broker_errors():
             self._channel.basic_publish(self._exchange, "new", body, properties, mandatory=True)
 
     def close(self) -> None:
-        """Close the connection."""
         with suppress(AMQPError):
             self._connection.close()
 
@@ -42,9 +40,9 @@ class RabbitProducer:
 class RabbitConsumer:
     """Consumes a queue in a thread, and acknowledges."""
 
-    def __init__(self, settings: RabbitMQ, queue: str, received: Received) -> None:
+    def __init__(self, settings: Settings, queue: str, received: Received) -> None:
         self._received = received
-        self._connection = connect(settings, "postdate demo, consumer")
+        self._connection = connect(settings.rabbitmq, "postdate demo, consumer")
         with broker_errors():
             self._channel = self._connection.channel()
             self._channel.basic_consume(queue, self._on_message)
@@ -52,7 +50,6 @@ class RabbitConsumer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop consuming and close the connection."""
         with suppress(AMQPError):
             self._connection.add_callback_threadsafe(self._channel.stop_consuming)
         self._thread.join(_JOIN_S)

@@ -17,46 +17,50 @@ from pika import frame, spec
 
 from adapters.rabbitmq.lab.trial_objects import broker_errors
 from adapters.rabbitmq.lab.wire import RabbitWire
-from adapters.rabbitmq.raw.frames import ACK, BODY, METHOD, NACK, OVERHEAD, frame_head, method_id, tag_and_flag
+from adapters.rabbitmq.raw.frames import ACK, BODY, METHOD, NACK, frame_head, method_id, tag_and_flag
 from bridge.delay.header import NATIVE
 from bridge.lab.load import STAMP, Got, Load, Sent, Tally
-from bridge.settings import RabbitMQ
+from bridge.settings import Settings
 
 #: The value of ``Load.asks`` for a delay without a header: the message's own time to live.
 EXPIRATION = "expiration"
 _OUT_BYTES = 1 << 18
 _TURN_S = 0.01
 _READ_S = 0.25
+_CONSUME_OK = spec.Basic.ConsumeOk.INDEX
+_NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+def generate(settings: Settings, load: Load, start: Callable[[], object], confirmed: Callable[[int], None]) -> Sent:
+    """Publish a load: ``bridge.lab.ports.BrokerLab``."""
+    with broker_errors():
+        wire = RabbitWire(settings.rabbitmq, "postdate bench, generator")
+        wire.channel.confirm_delivery()
+        wire.socket.setblocking(False)
+        start()
+        return RabbitGenerator(wire, load).run(confirmed)
 
 
 class RabbitGenerator:
-    """Publishes one load on one connection, persistent and confirmed, at its rate or as fast as confirms allow."""
+    """Publishes on one connection, persistent and confirmed, at the load's rate or as fast as confirms allow."""
 
-    def __init__(self, settings: RabbitMQ, load: Load) -> None:
+    def __init__(self, wire: RabbitWire, load: Load) -> None:
+        self._wire = wire
         self._load = load
-        self._wire = RabbitWire(settings, "postdate bench, generator")
-        with broker_errors():
-            self._wire.call(spec.Confirm.Select())
         self._publish = frame.Method(1, spec.Basic.Publish(exchange=load.exchange, routing_key=load.key)).marshal()
         self._headers: dict[int, bytes] = {}
         self._delays = load.delays()
         # One due moment for all, to the millisecond. Only then do the messages have an order.
         self._at_moment = bool(load.due_at) and load.asks in ("x-delay", NATIVE)
-        self._body_head = frame_head.pack(3, 1, load.size)
+        self._body_head = frame_head.pack(BODY, 1, load.size)
         self._pad = b"x" * (load.size - STAMP.size) + b"\xce"
         self._out = bytearray()
-        self._rest = b""
         self._sent = self._floor = self._nacks = 0
         self._singles: set[int] = set()
 
     def run(self, confirmed: Callable[[int], None]) -> Sent:
-        """Publish all messages; report the confirmed count now and then. Raises ``BrokerUnavailable``."""
-        with broker_errors():
-            return self._run(confirmed)
-
-    def _run(self, confirmed: Callable[[int], None]) -> Sent:
+        """Publish all messages."""
         load, socket = self._load, self._wire.socket
-        socket.setblocking(False)
         began = time.time()
         while self._confirmed() < load.count:
             self._fill(began)
@@ -72,11 +76,7 @@ class RabbitGenerator:
 
     def _fill(self, began: float) -> None:
         load = self._load
-        now = time.time()
-        allowed = load.count
-        if load.rate:
-            allowed = min(allowed, int((now - began) * load.rate) + 1)
-        allowed = min(allowed, self._confirmed() + load.window)
+        allowed = load.allowed(time.time() - began, self._confirmed())
         while self._sent < allowed and len(self._out) < _OUT_BYTES:
             now = time.time()
             delay_ms = self._delay_ms(now)
@@ -116,28 +116,18 @@ class RabbitGenerator:
     def _write(self) -> None:
         try:
             sent = self._wire.socket.send(self._out)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        except _NOT_YET:
             return
         del self._out[:sent]
 
     def _read(self) -> None:
         try:
-            data = self._rest + self._wire.read()
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            data = self._wire.read()
+        except _NOT_YET:
             return
-        at, length = 0, len(data)
-        while length - at >= OVERHEAD:
-            end = at + frame_head.unpack_from(data, at)[2] + OVERHEAD
-            if end > length:
-                break
-            if data[at] == METHOD:
-                method = method_id.unpack_from(data, at + 7)[0]
-                if method in (ACK, NACK):
-                    self._answered(method == NACK, *tag_and_flag.unpack_from(data, at + 11))
-                else:
-                    self._wire.check(data[at:end])
-            at = end
-        self._rest = data[at:]
+        for kind, at in self._wire.frames(data):
+            if kind == METHOD and (method := method_id.unpack_from(data, at)[0]) in (ACK, NACK):
+                self._answered(method == NACK, *tag_and_flag.unpack_from(data, at + 4))
 
     def _answered(self, refused: bool, tag: int, multiple: int) -> None:
         self._nacks += refused
@@ -156,51 +146,30 @@ class RabbitGenerator:
         return self._floor + len(self._singles)
 
 
-class RabbitMeter:
-    """Consumes one load without acknowledging, from the moment it is created."""
-
-    def __init__(self, settings: RabbitMQ, load: Load) -> None:
-        self._load = load
-        self._wire = RabbitWire(settings, "postdate bench, meter")
-        with broker_errors():
-            self._wire.call(spec.Basic.Consume(queue=load.queue, no_ack=True))
-        self._tally = Tally(load)
-
-    def run(self, over: Callable[[], bool], received: Callable[[int], None]) -> Got:
-        """Count until all have arrived and ``linger_s`` has passed, or until ``over``. Raises ``BrokerUnavailable``."""
-        with broker_errors():
-            return self._run(over, received)
-
-    def _run(self, over: Callable[[], bool], received: Callable[[int], None]) -> Got:
-        wire, rest, tally = self._wire, b"", self._tally
+def measure(
+    settings: Settings,
+    load: Load,
+    consumes: Callable[[], object],
+    over: Callable[[], bool],
+    received: Callable[[int], None],
+) -> Got:
+    """Count a load without acknowledging: ``bridge.lab.ports.BrokerLab``."""
+    with broker_errors():
+        wire, tally = RabbitWire(settings.rabbitmq, "postdate bench, meter"), Tally(load)
         wire.socket.settimeout(_READ_S)
-        end = float("inf")
-        while time.time() < end and not over():
+        wire.socket.sendall(frame.Method(1, spec.Basic.Consume(queue=load.queue, no_ack=True)).marshal())
+        while not (tally.complete() or over()):
             try:
                 data = wire.read()
             except TimeoutError:
-                data = b""
-            if data:
-                rest = self._take(rest + data, time.time())
-                received(tally.messages)
-            if tally.messages >= self._load.count and end == float("inf"):
-                end = time.time() + self._load.linger_s
+                continue
+            now = time.time()
+            for kind, at in wire.frames(data):
+                if kind == BODY:
+                    number, due = STAMP.unpack_from(data, at)
+                    tally.note(number, due, now)
+                elif kind == METHOD and method_id.unpack_from(data, at)[0] == _CONSUME_OK:
+                    consumes()
+            received(tally.messages)
         wire.socket.close()
-        return tally.got()
-
-    def _take(self, data: bytes, now: float) -> bytes:
-        """Count every body in ``data``. Return the incomplete rest."""
-        unpack_head, unpack_stamp, note = frame_head.unpack_from, STAMP.unpack_from, self._tally.note
-        at, length = 0, len(data)
-        while length - at >= OVERHEAD:
-            end = at + unpack_head(data, at)[2] + OVERHEAD
-            if end > length:
-                break
-            kind = data[at]
-            if kind == BODY:
-                number, due = unpack_stamp(data, at + 7)
-                note(number, due, now)
-            elif kind == METHOD:
-                self._wire.check(data[at:end])
-            at = end
-        return data[at:]
+    return tally.got()

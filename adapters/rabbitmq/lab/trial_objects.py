@@ -42,10 +42,7 @@ def connect(settings: RabbitMQ, name: str) -> pika.BlockingConnection:
 
 
 class RabbitTrialBroker(AbstractContextManager["RabbitTrialBroker"]):
-    """The destination that a route delivers to, and the deletion of everything, the bridge's objects included.
-
-    Raises ``BrokerUnavailable`` and ``Refused``.
-    """
+    """``bridge.lab.ports.ComparableBroker``: deletes the bridge's objects too."""
 
     def __init__(self, settings: Settings, names: RunNames) -> None:
         self._all_settings = settings
@@ -56,10 +53,6 @@ class RabbitTrialBroker(AbstractContextManager["RabbitTrialBroker"]):
         self._connection = connect(self._settings, "postdate trial")
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection."""
         with suppress(AMQPError):
             self._connection.close()
 
@@ -79,30 +72,24 @@ class RabbitTrialBroker(AbstractContextManager["RabbitTrialBroker"]):
             channel.close()
 
     def consumed(self) -> bool:
-        """Whether the intake queue has a consumer, so that the bridge is ready."""
         state = self._state(self._names.intake)
         return state is not None and state.consumer_count > 0
 
     def waiting(self, queue: str) -> int:
-        """The number of messages ready in a queue; 0 if it does not exist."""
         state = self._state(queue)
         return state.message_count if state is not None else 0
 
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each server in the settings."""
         return [(address.host, address.port) for address in connection.addresses(self._settings)]
 
     def declare(self) -> None:
-        """Create the objects of the route, as ``postdate setup`` does."""
         declare(self._all_settings)
 
     def create_front(self, mode: str) -> None:
-        """Create what a mode without postdate needs in front of the destination."""
         with broker_errors():
             self._on_a_channel(lambda channel: _FRONTS[mode](channel, self._names))
 
     def why_not(self, mode: str) -> str:
-        """Why this broker cannot run a mode; "" if it can. Afterwards the connection may be closed."""
         version = self.versions["rabbitmq"]
         if mode in ("native", "unaided") and not delays_natively(version):
             return f"RabbitMQ {version} delays nothing by itself: that begins with 4.4"
@@ -126,7 +113,7 @@ class RabbitTrialBroker(AbstractContextManager["RabbitTrialBroker"]):
 
         Uses a new connection, because the first one may be dead without knowing it.
         """
-        self.close()
+        self.__exit__()
         self._connection = connect(self._settings, "postdate trial")
         with broker_errors():
             for exchange in self._exchanges:
