@@ -102,7 +102,7 @@ def _measure(
 
 
 def _faults(bench: Bench) -> list[str]:
-    return [f"{bench.title}, {text}" for text in complaints(bench.rows)]
+    return [f"{bench.trial.title}, {text}" for text in complaints(bench.rows)]
 
 
 def _report(benches: Sequence[Bench], brokers: int, output: Output, out: Path | None) -> None:
@@ -131,7 +131,7 @@ def _print(benches: Sequence[Bench]) -> None:
     """Print the tables and the notes below them."""
     console = Console()
     for bench in benches:
-        console.print(table(bench.title, bench.rows))
+        console.print(table(bench.trial.title, bench.rows))
         for note in notes(bench.rows):
             console.out(note, highlight=False)
         console.out("")

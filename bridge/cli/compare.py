@@ -14,8 +14,17 @@ from bridge.cli import output as to
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.core.errors import PostdateError, Refused
 from bridge.lab.command import about, make_folder, reporting, shared_settings
-from bridge.lab.compare import check_servers, lacking, measurement
-from bridge.lab.compare_modes import BY_NAME, ComparePlan, Mode, as_set, chosen, left_out, load_sentence, with_options
+from bridge.lab.compare import check_redis, lacking, measurement
+from bridge.lab.compare_modes import (
+    BY_NAME,
+    ComparePlan,
+    Mode,
+    as_set,
+    chosen_modes,
+    left_out,
+    load_sentence,
+    with_options,
+)
 from bridge.lab.compare_page import missing, write_figures, write_pictures
 from bridge.lab.compare_result import ModeResult, complaints, document, unfinished
 from bridge.lab.compare_table import print_table
@@ -63,7 +72,7 @@ def compare(
     if a message of a postdate mode was lost, duplicated or early.
     """
     settings = settings_from(config)
-    _measure(settings, with_options(quick, rates, duration, count, seed), chosen(modes), output, out)
+    _measure(settings, with_options(quick, rates, duration, count, seed), chosen_modes(modes), output, out)
 
 
 def _measure(settings: Settings, plan: ComparePlan, wanted: list[str], output: Output, out: Path | None) -> None:
@@ -78,7 +87,7 @@ def _measure(settings: Settings, plan: ComparePlan, wanted: list[str], output: O
         modes = [as_set(BY_NAME[name], how) for name in wanted if name not in absent]
         if not modes:
             raise Refused("None of these modes can be measured here.")
-        check_servers(settings, modes)
+        check_redis(settings, modes)
         folder = out or Path(f"compare-{datetime.now():%Y-%m-%d-%H%M%S}")
         make_folder(folder)
         if hint := missing():
@@ -89,10 +98,8 @@ def _measure(settings: Settings, plan: ComparePlan, wanted: list[str], output: O
         with reporting(report), ProgressBar(len(plan.titles(modes))) as bar:
             for mode in modes:
                 with measurement(settings, plan, mode, bar, versions) as measuring:
-                    result = ModeResult(mode, measuring.steps)
-                    results.append(result)
-                    with result.noting_failure(), bar.naming_steps():
-                        measuring.run()
+                    results.append(measuring.result)
+                    measuring.run()
             if wrong := complaints(results):
                 raise PostdateError(f"Messages were not delivered as they must be. {'; '.join(wrong)}.")
 

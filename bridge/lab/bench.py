@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -12,15 +12,12 @@ from rich import box
 from rich.table import Table
 
 from bridge.app.brokers import lab_of
-from bridge.core.errors import SettingsError
-from bridge.delay.duration import quoted
-from bridge.lab.command import numbers, seconds, shared_settings, whole_numbers
+from bridge.lab.command import changed, chosen, numbers, seconds, shared_settings, whole_numbers
 from bridge.lab.figures import Figures, faults, faults_sentence, middle, number, of_load
 from bridge.lab.load import Load
 from bridge.lab.load_runner import KEY, LoadRunner, ProgressBar
 from bridge.lab.ports import BrokerLab
-from bridge.lab.trial import Trial, broker_kind
-from bridge.settings import Settings
+from bridge.lab.trial import Trial
 from bridge.settings.model import BrokerKind
 
 #: The version of the document. Raise it when a figure changes its name or meaning.
@@ -61,24 +58,25 @@ class BenchPlan:
     window: int = 2000
     keys: int = 1
 
-    def wants(self, kind: str) -> bool:
-        """Whether rows of this kind are measured. Shares need the plain rate."""
-        return kind in self.only or (kind == "plain" and "share" in self.only)
+    def rows(self) -> list[tuple[str, str, float]]:
+        """The kind, title and number of each row, in order. Shares need the plain rate."""
+        rows = [("plain", "plain", 0.0)]
+        rows += [("share", f"share {share:g}", share) for share in self.shares]
+        rows += [("rate", f"rate {rate:g}", rate) for rate in self.rates]
+        rows += [("burst", f"burst {count}", count) for count in self.bursts]
+        rows += [("backlog", "backlog", 0.0)]
+        if self.backlog_rate:
+            rows += [("backlog", f"rate {self.backlog_rate:g} + backlog", self.backlog_rate)]
+        wanted = {*self.only, "plain"} if "share" in self.only else self.only
+        return [row for row in rows if row[0] in wanted]
 
-    def titles(self) -> Iterator[str]:
-        """The names of the rows, in order."""
-        rows = {
-            "plain": ["plain"],
-            "share": [f"share {share:g}" for share in self.shares],
-            "rate": [f"rate {rate:g}" for rate in self.rates],
-            "burst": [f"burst {count}" for count in self.bursts],
-            "backlog": ["backlog", *([f"rate {self.backlog_rate:g} + backlog"] if self.backlog_rate else [])],
-        }
-        return (title for kind in KINDS if self.wants(kind) for title in rows[kind])
+    def runs_of(self, title: str) -> int:
+        """How often a row is measured. A backlog stays, so there is one."""
+        return 1 if title == "backlog" else self.runs
 
     def steps(self) -> int:
         """The number of steps that the progress bar shows."""
-        return sum(1 if title == "backlog" else self.runs for title in self.titles())
+        return sum(self.runs_of(title) for _, title, _ in self.rows())
 
 
 def base_plan(broker: BrokerKind, is_quick: bool) -> BenchPlan:
@@ -115,22 +113,16 @@ def with_options(
     runs: int,
 ) -> BenchPlan:
     """The plan with the options that were given. Raises ``SettingsError``."""
-    given = {
-        "only": _kinds(only) if only is not None else None,
-        "shares": numbers("--shares", shares) if shares is not None else None,
-        "rates": numbers("--rates", rates) if rates is not None else None,
-        "duration_s": seconds(duration) if duration is not None else None,
-        "bursts": whole_numbers("--burst", bursts) if bursts is not None else None,
-        "backlog": backlog,
-    }
-    return replace(base, runs=runs, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-
-
-def _kinds(text: str) -> tuple[str, ...]:
-    kinds = tuple(part.strip() for part in text.split(","))
-    if strange := [kind for kind in kinds if kind not in KINDS]:
-        raise SettingsError(f"--only: {quoted(strange[0])} is none of {', '.join(KINDS)}")
-    return kinds
+    return changed(
+        base,
+        only=None if only is None else tuple(chosen("--only", KINDS, only)),
+        shares=numbers("--shares", shares),
+        rates=numbers("--rates", rates),
+        duration_s=seconds(duration),
+        bursts=whole_numbers("--burst", bursts),
+        backlog=backlog,
+        runs=runs,
+    )
 
 
 @dataclass
@@ -157,64 +149,46 @@ class Bench:
 
     def __init__(self, plan: BenchPlan, trial: Trial, bar: ProgressBar) -> None:
         self.plan = plan
-        self.settings = trial.settings
-        self.title = trial.title
+        self.trial = trial
         self.versions = trial.versions()
         self.rows: list[BenchRow] = []
         #: All rows are measured.
         self.complete = False
-        self._trial = trial
         self._runner = LoadRunner(f"{trial.title}: ", trial, bar)
 
     def run(self) -> None:
         """Measure all rows of the plan. ``rows`` grows as they are measured."""
-        rows: dict[str, Callable[[], None]] = {
-            "plain": self._plain,
-            "share": self._shares,
-            "rate": self._rates,
-            "burst": self._bursts,
-            "backlog": self._backlog,
-        }
-        for kind, measure in rows.items():
-            if self.plan.wants(kind):
-                measure()
+        for kind, title, at in self.plan.rows():
+            row = BenchRow(title)
+            self.rows.append(row)
+            for _ in range(self.plan.runs_of(title)):
+                row.runs.append(self._figures(kind, title, at))
         self.complete = True
 
-    def _plain(self) -> None:
+    def _figures(self, kind: str, title: str, at: float) -> Figures:
+        if kind == "plain":
+            return self._plain()
+        if kind == "burst":
+            return self._burst(title, int(at))
+        if title == "backlog":
+            return self._backlog()
+        return self._steady(title, at * (self.rows[0].figures()["rate_per_s"] or 0) if kind == "share" else at)
+
+    def _plain(self) -> Figures:
         """From producer to consumer without postdate."""
-        row = self._row("plain")
-        for _ in range(self.plan.runs):
-            load = replace(self._load(self.plan.plain), exchange=self._trial.names.target)
-            sent, got = self._runner.measure("plain", load)
-            through = got.messages / (got.last - sent.began) if got.messages else 0
-            row.runs.append({**of_load(load, sent, got), "rate_per_s": round(through)})
+        load = replace(self._load(self.plan.plain), exchange=self.trial.names.target)
+        sent, got = self._runner.measure("plain", load)
+        through = got.messages / (got.last - sent.began) if got.messages else 0
+        return {**of_load(load, sent, got), "rate_per_s": round(through)}
 
-    def _shares(self) -> None:
-        plain = next(row for row in self.rows if row.name == "plain").figures()["rate_per_s"] or 0
-        for share in self.plan.shares:
-            self._steady(f"share {share:g}", share * plain)
-
-    def _rates(self) -> None:
-        for rate in self.plan.rates:
-            self._steady(f"rate {rate:g}", rate)
-
-    def _steady(self, name: str, rate: float) -> None:
+    def _steady(self, name: str, rate: float) -> Figures:
         """Hold a rate."""
-        row = self._row(name)
-        for _ in range(self.plan.runs):
-            count = max(1, round(rate * self.plan.duration_s))
-            load = replace(self._load(count), rate=rate, delay_ms=self.plan.delay_ms)
-            row.runs.append({"rate_per_s": round(rate), **of_load(load, *self._runner.measure(name, load))})
-
-    def _bursts(self) -> None:
-        """Many messages that are due at one moment, so that their order counts."""
-        for count in self.plan.bursts:
-            row = self._row(f"burst {count}")
-            for _ in range(self.plan.runs):
-                row.runs.append(self._burst(row.name, count))
+        load = replace(self._load(max(1, round(rate * self.plan.duration_s))), rate=rate, delay_ms=self.plan.delay_ms)
+        return {"rate_per_s": round(rate), **of_load(load, *self._runner.measure(name, load))}
 
     def _burst(self, name: str, count: int) -> Figures:
-        before = self._trial.parked()
+        """Many messages that are due at one moment, so that their order counts."""
+        before = self.trial.parked()
         due_at = round(time.time() + self.plan.burst_after_s, 3)
         load = replace(self._load(count), due_at=due_at)
         in_time = False
@@ -222,16 +196,16 @@ class Bench:
         def look(_: int) -> None:
             nonlocal in_time
             if not in_time and time.time() < due_at:
-                parked = self._trial.parked() - before
+                parked = self.trial.parked() - before
                 in_time = parked >= count and time.time() < due_at
 
         sent, got = self._runner.measure(name, load, look)
         out_ms = round((got.last - due_at) * 1000, 1) if got.messages else None
         return {**of_load(load, sent, got), "all_out_ms": out_ms, "parked_in_time": in_time}
 
-    def _backlog(self) -> None:
-        """Many waiting messages and their cost: memory, processor time at idle, lateness of others."""
-        row, plan, trial = self._row("backlog"), self.plan, self._trial
+    def _backlog(self) -> Figures:
+        """Many waiting messages and their cost: memory, processor time at idle."""
+        plan, trial = self.plan, self.trial
         store_bytes, parked = trial.usage()["store"].bytes or 0, trial.parked()
         # Whole seconds, because the generator keeps a header for each delay.
         load = replace(self._load(plan.backlog), queue="", delay_ms=(_HOUR_MS, 2 * _HOUR_MS), delay_step_ms=1000)
@@ -239,32 +213,24 @@ class Bench:
             "backlog", load, lambda: trial.parked() - parked, "The bridge has stopped parking."
         )
         after = trial.usage()
-        row.runs.append(
-            {
-                "messages": plan.backlog,
-                "park_per_s": round(plan.backlog / took_s),
-                "bytes_per_message": round(((after["store"].bytes or 0) - store_bytes) / plan.backlog),
-                "bridge_rss_bytes": after["bridge"].bytes,
-                "idle_cpu_percent": self._idle_percent(),
-            }
-        )
-        if plan.backlog_rate:
-            self._steady(f"rate {plan.backlog_rate:g} + backlog", plan.backlog_rate)
+        return {
+            "messages": plan.backlog,
+            "park_per_s": round(plan.backlog / took_s),
+            "bytes_per_message": round(((after["store"].bytes or 0) - store_bytes) / plan.backlog),
+            "bridge_rss_bytes": after["bridge"].bytes,
+            "idle_cpu_percent": self._idle_percent(),
+        }
 
     def _idle_percent(self) -> float | None:
         """The share of one processor that the bridge uses while nothing is due."""
         time.sleep(1)  # what follows the last park does not count
-        began, before = time.monotonic(), self._trial.usage()["bridge"].cpu_s
+        began, before = time.monotonic(), self.trial.usage()["bridge"].cpu_s
         time.sleep(self.plan.idle_s)
-        took_s, after = time.monotonic() - began, self._trial.usage()["bridge"].cpu_s
+        took_s, after = time.monotonic() - began, self.trial.usage()["bridge"].cpu_s
         return None if before is None or after is None else round((after - before) / took_s * 100, 2)
 
-    def _row(self, name: str) -> BenchRow:
-        self.rows.append(BenchRow(name))
-        return self.rows[-1]
-
     def _load(self, count: int) -> Load:
-        names, plan = self._trial.names, self.plan
+        names, plan = self.trial.names, self.plan
         run = random.getrandbits(31)
         return Load(names.front, KEY, names.queue, count, run, size=plan.size, window=plan.window, keys=plan.keys)
 
@@ -273,28 +239,23 @@ class Bench:
 
 
 def document(benches: Sequence[Bench], about: Mapping[str, Any], ok: bool) -> dict[str, Any]:
-    """Everything that was measured: date, machine and versions, and a section for each broker."""
-    return {
-        "format": FORMAT,
-        **about,
-        "ok": ok,
-        "brokers": {broker_kind(bench.settings): _section(bench) for bench in benches},
+    """Everything that was measured: date, machine and versions, and for each broker its settings, plan and rows."""
+    brokers: dict[str, Any] = {
+        bench.trial.kind: {
+            "settings": _settings(bench.trial) | asdict(bench.plan),
+            "rows": [{"name": row.name, "figures": row.figures(), "runs": row.runs} for row in bench.rows if row.runs],
+        }
+        for bench in benches
     }
+    return {"format": FORMAT, **about, "ok": ok, "brokers": brokers}
 
 
-def _section(bench: Bench) -> dict[str, Any]:
-    """One broker: settings and plan, each row's medians and single runs."""
-    return {
-        "settings": {**_settings(bench.settings), **asdict(bench.plan)},
-        "rows": [{"name": row.name, "figures": row.figures(), "runs": row.runs} for row in bench.rows if row.runs],
-    }
-
-
-def _settings(settings: Settings) -> dict[str, Any]:
-    broker = broker_kind(settings)
+def _settings(trial: Trial) -> dict[str, Any]:
+    settings, section = trial.settings, getattr(trial.settings, trial.kind)
+    of_broker = {f"{trial.kind}.{name}": getattr(section, name) for name in _SETTINGS_OF_BROKER[trial.kind]}
     return {
         **shared_settings(settings),
-        **{f"{broker}.{name}": getattr(getattr(settings, broker), name) for name in _SETTINGS_OF_BROKER[broker]},
+        **of_broker,
         "limits.batch_max": settings.limits.batch_max,
         "routes.order": next(iter(settings.routes.values())).order,
     }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bridge.core.errors import PostdateError, SettingsError
 from bridge.delay.duration import quoted, read_duration_ms
@@ -16,13 +17,28 @@ from bridge.lab.machine import machine
 from bridge.settings import Settings
 from bridge.telemetry.printable import complain
 
+Plan = TypeVar("Plan")
+
 #: More per second, or at once, than any broker takes.
 _MOST = 10_000_000
 
 
-def numbers(option: str, text: str) -> tuple[float, ...]:
-    """A list separated by commas. Raises ``SettingsError`` with the wrong number and the reason."""
-    return tuple(_number(option, part.strip()) for part in text.split(","))
+def changed(plan: Plan, **given: object) -> Plan:
+    """The plan with the options that were given. Those that are None were not."""
+    return replace(plan, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
+
+
+def chosen(option: str, known: Sequence[str], text: str) -> list[str]:
+    """The names in a list with commas, in the order of the known ones. Raises ``SettingsError``."""
+    wanted = {part.strip() for part in text.split(",")}
+    if strange := sorted(wanted - set(known)):
+        raise SettingsError(f"{option}: {quoted(strange[0])} is none of {', '.join(known)}")
+    return [name for name in known if name in wanted]
+
+
+def numbers(option: str, text: str | None) -> tuple[float, ...] | None:
+    """A list separated by commas; None for None. Raises ``SettingsError`` with the wrong number and the reason."""
+    return None if text is None else tuple(_number(option, part.strip()) for part in text.split(","))
 
 
 def _number(option: str, text: str) -> float:
@@ -37,16 +53,18 @@ def _number(option: str, text: str) -> float:
     return number
 
 
-def whole_numbers(option: str, text: str) -> tuple[int, ...]:
+def whole_numbers(option: str, text: str | None) -> tuple[int, ...] | None:
     """The same for whole numbers."""
     found = numbers(option, text)
-    if broken := [number for number in found if number != int(number)]:
+    if broken := [number for number in found or () if number != int(number)]:
         raise SettingsError(f"{option}: {broken[0]:g} is not a whole number")
-    return tuple(map(int, found))
+    return None if found is None else tuple(map(int, found))
 
 
-def seconds(text: str) -> float:
-    """The value of ``--duration`` in seconds, at least 1. Raises ``SettingsError``."""
+def seconds(text: str | None) -> float | None:
+    """The value of ``--duration`` in seconds, at least 1; None for None. Raises ``SettingsError``."""
+    if text is None:
+        return None
     try:
         duration_ms = read_duration_ms(text)
     except ValueError as error:

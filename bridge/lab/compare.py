@@ -8,13 +8,15 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
+from bridge.core.errors import PostdateError
 from bridge.lab import figures
 from bridge.lab.compare_modes import ComparePlan, Mode, levels_for, promise
+from bridge.lab.compare_result import TIMELINE_BIN_S, CompareStep, ModeResult
 from bridge.lab.figures import MORE_SHARES, Figures, of_load
-from bridge.lab.load import Got, Load, Sent
+from bridge.lab.load import Load
 from bridge.lab.load_runner import KEY, LoadRunner, ProgressBar
 from bridge.lab.machine import Usage
 from bridge.lab.ports import ComparableBroker
@@ -23,35 +25,11 @@ from bridge.settings import Settings
 
 #: Backlog delays are whole seconds, because the generator keeps a header for each delay.
 _BACKLOG_STEP_MS = 1000
-#: The width of a timeline's bins.
-TIMELINE_BIN_S = 0.02
 _POINTS = 400
-
-#: Pairs to be drawn.
-Points = list[tuple[float, float]]
-
-
-@dataclass
-class CompareStep:
-    """One measurement: its figures and what is drawn of it."""
-
-    kind: str
-    name: str
-    figures: Figures
-    #: The distribution of the lateness: see ``figures.curve``.
-    curve: Points = field(default_factory=list)
-    #: Requested delay and lateness of single messages, both in milliseconds.
-    by_delay: Points = field(default_factory=list)
-    #: Arrivals per bin of 20 ms: seconds from the common due moment, and a count.
-    timeline: Points = field(default_factory=list)
-
-    def faults(self) -> dict[str, int]:
-        """Messages that were lost, duplicated, early, refused or out of order; only what is not 0."""
-        return figures.faults(self.figures)
 
 
 class Measurement:
-    """The steps of one mode. Raises what the loads raise, and ``PostdateError`` if the bridge ends or stands still."""
+    """The steps of one mode. ``result`` grows as they are measured, and keeps the reason if they end early."""
 
     def __init__(
         self,
@@ -62,10 +40,11 @@ class Measurement:
         levels_ms: Sequence[int],
         first_number: int,
     ) -> None:
-        self.mode = mode
-        self.steps: list[CompareStep] = []
+        self.result = ModeResult(mode)
+        self._mode = mode
         self._plan = plan
         self._trial = trial
+        self._bar = bar
         self._runner = LoadRunner(f"{mode.name}, ", trial, bar)
         self._levels_ms = tuple(sorted(levels_ms))
         self._promise = promise(mode, levels_ms)
@@ -73,45 +52,45 @@ class Measurement:
         self._numbers = itertools.count(first_number)
 
     def run(self) -> None:
-        """Measure all steps. ``steps`` grows as they are measured."""
-        kinds: dict[str, Callable[[], Iterator[CompareStep]]] = {
-            "rate": self._rates,
-            "flood": self._flood,
-            "burst": self._burst,
-            "backlog": self._backlog,
-            "restart": self._restart,
-        }
-        for kind in self._plan.kinds_of(self.mode):
-            for step in kinds[kind]():
-                self.steps.append(step)
+        """Measure all steps. Raises what the loads raise, and ``PostdateError`` if the bridge ends or stands still."""
+        try:
+            with self._bar.naming_steps():
+                for kind in self._plan.kinds_of(self._mode):
+                    for measure in self._measures(kind):
+                        self.result.steps.append(measure())
+        except PostdateError as error:
+            self.result.failed = str(error)
+            raise
+        except KeyboardInterrupt:
+            self.result.failed = "interrupted"
+            raise
 
-    def _rates(self) -> Iterator[CompareStep]:
-        """Hold each rate with mixed delays."""
-        for rate in self._plan.rates:
-            count = max(1, round(rate * self._plan.duration_s))
-            load = self._load(count, rate=rate, delay_ms=self._plan.delay_ms)
-            name = f"rate {rate:g}"
-            before = self._trial.usage()
-            found = self._step("rate", name, load, *self._runner.measure(name, load))
-            found.figures.update({"rate_per_s": rate, **_spent(before, self._trial.usage(), count)})
-            yield found
+    def _measures(self, kind: str) -> list[Callable[[], CompareStep]]:
+        if kind == "rate":
+            return [partial(self._rate, rate) for rate in self._plan.rates]
+        single = {"flood": self._flood, "burst": self._burst, "backlog": self._backlog, "restart": self._restart}
+        return [single[kind]]
 
-    def _flood(self) -> Iterator[CompareStep]:
+    def _rate(self, rate: float) -> CompareStep:
+        """Hold a rate with mixed delays."""
+        count = max(1, round(rate * self._plan.duration_s))
+        before = self._trial.usage()
+        step = self._step("rate", f"rate {rate:g}", self._load(count, rate=rate, delay_ms=self._plan.delay_ms))
+        step.figures.update({"rate_per_s": rate, **_spent(before, self._trial.usage(), count)})
+        return step
+
+    def _flood(self) -> CompareStep:
         """Publish all at once with the same delay, so that they should arrive in publishing order."""
         delay_ms = self._plan.flood_delay_ms
-        load = self._load(self._plan.count, delay_ms=(delay_ms, delay_ms))
-        sent, got = self._runner.measure("flood", load)
-        found = self._step("flood", "flood", load, sent, got)
-        found.figures["out_of_order"] = figures.out_of_order(got.numbers)
-        yield replace(found, by_delay=[])
+        return self._step("flood", "flood", self._load(self._plan.count, delay_ms=(delay_ms, delay_ms)))
 
-    def _burst(self) -> Iterator[CompareStep]:
+    def _burst(self) -> CompareStep:
         """Many messages that are due at one moment."""
         due_at = time.time() + self._plan.burst_after_s
         load = self._load(self._plan.count, due_at=due_at)
         sent, got = self._runner.measure("burst", load)
         found = of_load(load, sent, got, shares=MORE_SHARES)
-        if not self.mode.keeps_moments:
+        if not self._mode.keeps_moments:
             del found["disordered"]  # rounding has separated the due moments
         since, until = round(sent.began - due_at, 3), round(sent.ended - due_at, 3)
         found["published_from_s"], found["published_to_s"] = since, until
@@ -120,19 +99,15 @@ class Measurement:
         found["all_out_ms"] = round((got.last - due_at) * 1000, 1) if got.messages and in_time else None
         found["moved_max_ms"] = figures.moved_ms(self._promise, since, until) if in_time else None
         timeline = figures.in_bins(got.at, due_at, TIMELINE_BIN_S) if in_time else []
-        yield CompareStep("burst", "burst", found, figures.curve(got.late_ms), timeline=[(at, n) for at, n in timeline])
+        return CompareStep("burst", "burst", found, figures.curve(got.late_ms), timeline=timeline)
 
-    def _backlog(self) -> Iterator[CompareStep]:
+    def _backlog(self) -> CompareStep:
         """Many messages that wait for hours, and the memory they take."""
         trial, count = self._trial, self._plan.backlog
         before = trial.usage()
-        load = self._load(count, delay_ms=self._plan.backlog_delay_ms, delay_step_ms=_BACKLOG_STEP_MS)
-        took_s = self._runner.publish(
-            "backlog",
-            replace(load, queue=""),
-            lambda: trial.waiting(count),
-            f"Mode {self.mode.name} has stopped taking messages.",
-        )
+        load = self._load(count, delay_ms=self._plan.backlog_delay_ms, delay_step_ms=_BACKLOG_STEP_MS, queue="")
+        standstill = f"Mode {self._mode.name} has stopped taking messages."
+        took_s = self._runner.publish("backlog", load, lambda: trial.waiting(count), standstill)
         found: Figures = {"messages": count, "park_per_s": round(count / took_s)}
         for name, after in trial.usage().items():
             was, now = before[name].bytes, after.bytes
@@ -140,16 +115,13 @@ class Measurement:
                 found["bridge_bytes"] = now
             elif was is not None and now is not None:
                 found[f"{name}_grew_bytes"] = now - was
-        yield CompareStep("backlog", "backlog", found)
+        return CompareStep("backlog", "backlog", found)
 
-    def _restart(self) -> Iterator[CompareStep]:
+    def _restart(self) -> CompareStep:
         """Restart the bridge while messages arrive and leave."""
-        plan = self._plan
-        delay_ms = plan.restart_delay_ms
-        load = self._load(
-            round(plan.restart_rate * plan.restart_s), rate=plan.restart_rate, delay_ms=(delay_ms, delay_ms)
-        )
-        restarted = False
+        plan, restarted = self._plan, False
+        delays = (plan.restart_delay_ms, plan.restart_delay_ms)
+        load = self._load(round(plan.restart_rate * plan.restart_s), rate=plan.restart_rate, delay_ms=delays)
 
         def look(received: int) -> None:
             nonlocal restarted
@@ -157,27 +129,32 @@ class Measurement:
                 restarted = True
                 self._trial.restart()
 
-        sent, got = self._runner.measure("restart", load, look)
-        found = self._step("restart", "restart", load, sent, got)
-        found.figures["standstill_ms"] = figures.standstill_ms(got.at)
-        found.figures["out_of_order"] = figures.out_of_order(got.numbers)
-        yield replace(found, by_delay=[])
+        return self._step("restart", "restart", load, look)
 
-    def _step(self, kind: str, name: str, load: Load, sent: Sent, got: Got) -> CompareStep:
+    def _step(self, kind: str, name: str, load: Load, look: Callable[[int], None] | None = None) -> CompareStep:
         """A step whose lateness counts from the delay that the mode promises. Its rounding is a figure of its own."""
-        if not self.mode.waits:
-            return CompareStep(kind, name, of_load(load, sent, got, shares=MORE_SHARES), figures.curve(got.late_ms))
-        all_asked = list(itertools.islice(load.delays(), load.count))
-        asked = [all_asked[index] for index in got.numbers]
-        promised = [self._promise(delay) for delay in asked]
-        late = [seen - (more - delay) for seen, more, delay in zip(got.late_ms, promised, asked, strict=True)]
-        found = of_load(load, sent, got, late, MORE_SHARES) | figures.rounding(asked, promised)
-        found["short_behind_long_ms"] = figures.short_behind_long_ms(asked, late)
-        points = figures.thinned(sorted(zip(asked, got.late_ms, strict=True)), _POINTS)
-        return CompareStep(kind, name, found, figures.curve(late), [(place, round(at, 2)) for place, at in points])
+        sent, got = self._runner.measure(name, load, look)
+        late: Sequence[float] = got.late_ms
+        rounded: Figures = {}
+        dots: Sequence[tuple[float, float]] = ()
+        if self._mode.waits:
+            every = list(itertools.islice(load.delays(), load.count))
+            asked = [every[index] for index in got.numbers]
+            promised = [self._promise(delay) for delay in asked]
+            late = [seen - (more - delay) for seen, more, delay in zip(got.late_ms, promised, asked, strict=True)]
+            behind = figures.short_behind_long_ms(asked, late)
+            rounded = {**figures.rounding(asked, promised), "short_behind_long_ms": behind}
+            dots = sorted(zip(asked, got.late_ms, strict=True)) if kind == "rate" else ()
+        found = of_load(load, sent, got, late, MORE_SHARES) | rounded
+        if kind == "restart":
+            found["standstill_ms"] = figures.standstill_ms(got.at)
+        if kind != "rate":
+            found["out_of_order"] = figures.out_of_order(got.numbers)
+        by_delay = [(delay_ms, round(late_ms, 2)) for delay_ms, late_ms in figures.thinned(dots, _POINTS)]
+        return CompareStep(kind, name, found, figures.curve(late), by_delay)
 
     def _load(self, count: int, **other: object) -> Load:
-        names, plan, mode = self._trial.names, self._plan, self.mode
+        names, plan, mode = self._trial.names, self._plan, self._mode
         if not mode.waits:
             other = {name: value for name, value in other.items() if name == "rate"}
         load = Load(
@@ -237,27 +214,18 @@ def _create(mode: Mode, broker: ComparableBroker) -> None:
         broker.create_front(mode.name)
 
 
-@contextmanager
-def _probe(settings: Settings) -> Iterator[ComparableBroker]:
-    names = new_names("compare.probe")
-    with advising(), open_trial(trial_settings(settings, names), names) as broker:
-        yield comparable(broker)
-
-
 def lacking(settings: Settings, wanted: Sequence[str]) -> dict[str, str]:
     """The wanted modes that the broker cannot do, with reasons. Raises ``Unreachable`` with what to type."""
-    found = {}
+    found, names = {}, new_names("compare.probe")
     for name in wanted:
-        with _probe(settings) as broker:
-            if reason := broker.why_not(name):
+        with advising(), open_trial(trial_settings(settings, names), names) as broker:
+            if reason := comparable(broker).why_not(name):
                 found[name] = reason
     return found
 
 
-def check_servers(settings: Settings, modes: Sequence[Mode]) -> None:
-    """Raise ``Unreachable``, whose text says what to type, unless every server that the modes need answers."""
-    with _probe(settings):
-        pass
+def check_redis(settings: Settings, modes: Sequence[Mode]) -> None:
+    """Raise ``Unreachable``, whose text says what to type, unless Redis answers where a mode needs it."""
     if any(mode.route_mode == "redis" for mode in modes):
         with advising():
             asyncio.run(check_store(settings))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -11,7 +11,7 @@ from bridge.delay.duration import write_duration
 from bridge.delay.header import NATIVE
 from bridge.delay.ladder import whole_seconds
 from bridge.delay.levels import rounding
-from bridge.lab.command import numbers, seconds
+from bridge.lab.command import changed, chosen, numbers, seconds
 from bridge.lab.load import LINGER_S
 
 #: Starting and ending the processes of a load.
@@ -49,10 +49,10 @@ class Mode:
 
     name: str
     title: str
+    colour: str
     how: str
     cannot: str
-    cancel: str
-    colour: str
+    cancel: str = "nothing"
     route_mode: str = ""
     asks: str = "x-delay"
     rounding: Rounding = Rounding.NONE
@@ -86,40 +86,38 @@ MODES = (
     Mode(
         "plain",
         "no delay",
+        "#666666",
         "Published to the destination itself, for scale.",
         "delay",
-        "nothing waits",
-        "#666666",
+        cancel="nothing waits",
         waits=False,
     ),
     Mode(
         "redis",
         "redis",
+        "#0072B2",
         "postdate parks it in Redis and publishes it when it is due.",
         "run without Redis and postdate",
-        "any message, by id or key",
-        "#0072B2",
+        cancel="any message, by id or key",
         route_mode="redis",
     ),
     Mode(
         "levels",
         "levels",
+        "#E69F00",
         "Queues of the broker with a fixed time to live. postdate brings each message to one, and then to its "
         "destination.",
         "keep an exact moment, list, cancel, reschedule",
-        "nothing",
-        "#E69F00",
         route_mode="levels",
         rounding=Rounding.LEVEL,
     ),
     Mode(
         "alone",
         "levels, alone",
+        "#56B4E9",
         "The same queues without a running postdate. The producer names the level in x-delay-level. The broker does "
         "the rest (levels.last_hop = broker).",
         "take any other delay, remove delay headers, notice an unroutable message, list, cancel, reschedule",
-        "nothing",
-        "#56B4E9",
         route_mode="levels",
         asks="x-delay-level",
         rounding=Rounding.LEVEL,
@@ -128,48 +126,43 @@ MODES = (
     Mode(
         "ladder",
         "ladder",
+        "#009E73",
         "Queues of the broker for powers of two of a second. A message passes them one after the other.",
         "keep a fraction of a second, list, cancel, reschedule",
-        "nothing",
-        "#009E73",
         route_mode="ladder",
         rounding=Rounding.SECOND,
     ),
     Mode(
         "native",
         "native",
+        "#882255",
         "A quorum queue of RabbitMQ 4.4 or later delays by itself. postdate brings each message to it, and then to its "
         "destination.",
         "run on an earlier RabbitMQ, list, cancel, reschedule",
-        "nothing",
-        "#882255",
         route_mode="native",
     ),
     Mode(
         "unaided",
         "RabbitMQ 4.4 alone",
+        "#999933",
         "The quorum queue of the consumers delays. The producer writes the due moment in x-opt-delivery-time.",
         "delay in a classic queue, refuse a bad value, list, cancel, reschedule",
-        "nothing",
-        "#999933",
         asks=NATIVE,
     ),
     Mode(
         "plugin",
         "plugin",
+        "#CC79A7",
         "An exchange of type x-delayed-message, which keeps waiting messages in Mnesia on one node.",
         "list, cancel, reschedule, survive the loss of its node",
-        "nothing",
-        "#CC79A7",
         tidy=False,
     ),
     Mode(
         "ttl",
         "one TTL queue",
+        "#D55E00",
         "Every message has its own expiration in one queue, which dead-letters to the real exchange.",
         "let a short delay overtake a longer one",
-        "nothing",
-        "#D55E00",
         asks="expiration",
     ),
 )
@@ -191,20 +184,14 @@ def left_out(
     ``lacking``: what the broker cannot do, with reasons. ``levels_ms`` is ``headers.levels``, ``how`` is
     ``levels.rounding``, ``longest_ms`` the longest delay of the plan.
     """
-    found = {}
+    ends, longest = write_duration(max(levels_ms)), write_duration(longest_ms)
+    found = dict(lacking)
     for mode in MODES:
-        if mode.name not in wanted:
-            continue
-        if mode.by_level and max(levels_ms) < longest_ms:
-            found[mode.name] = (
-                f"headers.levels ends at {write_duration(max(levels_ms))}, and delays of up to "
-                f"{write_duration(longest_ms)} are measured"
-            )
-        elif mode.by_level and mode.bridged and how == "refuse":
+        if mode.by_level and mode.bridged and how == "refuse":
             found[mode.name] = "levels.rounding = refuse makes a dead letter of every delay that is no level"
-        elif mode.name in lacking:
-            found[mode.name] = lacking[mode.name]
-    return found
+        if mode.by_level and max(levels_ms) < longest_ms:
+            found[mode.name] = f"headers.levels ends at {ends}, and delays of up to {longest} are measured"
+    return {name: found[name] for name in BY_NAME if name in found and name in wanted}
 
 
 def promise(mode: Mode, levels_ms: Sequence[int]) -> Callable[[int], int]:
@@ -222,11 +209,12 @@ def promise(mode: Mode, levels_ms: Sequence[int]) -> Callable[[int], int]:
 
 def levels_for(levels_ms: Sequence[int], delays_ms: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     """The levels that delays in these ranges (from, to) can be rounded to. Only they need queues."""
-    rising = sorted(levels_ms)
-    last_below = [max((level for level in rising if level < low), default=rising[0]) for low, _ in delays_ms]
-    first_above = [min((level for level in rising if level >= high), default=rising[-1]) for _, high in delays_ms]
-    ranges = list(zip(last_below, first_above, strict=True))
-    return tuple(level for level in rising if any(low <= level <= high for low, high in ranges))
+    rising, found = sorted(levels_ms), set()
+    for low, high in delays_ms:
+        least = max((level for level in rising if level < low), default=rising[0])
+        most = min((level for level in rising if level >= high), default=rising[-1])
+        found |= {level for level in rising if least <= level <= most}
+    return tuple(sorted(found))
 
 
 # -- the plan ---------------------------------------------------------------------------------------------------------
@@ -280,25 +268,19 @@ class ComparePlan:
         }
         return [ranges[kind] for kind in self.kinds]
 
-    def kinds_of(self, mode: Mode) -> Iterator[str]:
+    def kinds_of(self, mode: Mode) -> list[str]:
         """The kinds of steps for a mode, in order.
 
         Without a delay there is no burst and no backlog. An untidy mode has no backlog. Without a bridge there is no
         restart.
         """
-        for kind in self.kinds:
-            skipped = {"burst": not mode.waits, "backlog": not (mode.waits and mode.tidy), "restart": not mode.bridged}
-            if not skipped.get(kind):
-                yield kind
+        had = {"burst": mode.waits, "backlog": mode.waits and mode.tidy, "restart": mode.bridged}
+        return [kind for kind in self.kinds if had.get(kind, True)]
 
     def titles(self, modes: Sequence[Mode]) -> list[str]:
         """The names of all steps, in order."""
-        return [
-            f"{mode.name}, {title}"
-            for mode in modes
-            for kind in self.kinds_of(mode)
-            for title in ([f"rate {rate:g}" for rate in self.rates] if kind == "rate" else [kind])
-        ]
+        names = {kind: [kind] for kind in self.kinds} | {"rate": [f"rate {rate:g}" for rate in self.rates]}
+        return [f"{mode.name}, {name}" for mode in modes for kind in self.kinds_of(mode) for name in names[kind]]
 
     def seconds(self, modes: Sequence[Mode]) -> float:
         """The approximate duration."""
@@ -335,27 +317,19 @@ def with_options(
     is_quick: bool, rates: str | None, duration: str | None, count: int | None, seed: int | None
 ) -> ComparePlan:
     """The plan with the options that were given. Raises ``SettingsError``."""
-    given = {
-        "rates": tuple(sorted(set(numbers("--rates", rates)))) if rates is not None else None,
-        "duration_s": seconds(duration) if duration is not None else None,
-        "count": count,
-        "seed": seed,
-    }
+    at = numbers("--rates", rates)
     plan = quick(ComparePlan()) if is_quick else ComparePlan()
-    return replace(plan, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    rising = None if at is None else tuple(sorted(set(at)))
+    return changed(plan, rates=rising, duration_s=seconds(duration), count=count, seed=seed)
 
 
-def chosen(text: str | None) -> list[str]:
+def chosen_modes(text: str | None) -> list[str]:
     """The names of the wanted modes, in the order of ``MODES``. Raises ``SettingsError``."""
-    known = [mode.name for mode in MODES]
     if text is None:
-        return known
-    wanted = {part.strip() for part in text.split(",")} - {""}
-    if not wanted:
-        raise SettingsError(f"--modes: no mode is named. Write some of {', '.join(known)}, with commas")
-    if strange := sorted(wanted - set(known)):
-        raise SettingsError(f"--modes: {strange[0]!r} is none of {', '.join(known)}")
-    return [name for name in known if name in wanted]
+        return list(BY_NAME)
+    if not (named := ",".join(filter(str.strip, text.split(",")))):
+        raise SettingsError(f"--modes: no mode is named. Write some of {', '.join(BY_NAME)}, with commas")
+    return chosen("--modes", list(BY_NAME), named)
 
 
 def caution(plan: ComparePlan) -> str:
@@ -371,17 +345,14 @@ def caution(plan: ComparePlan) -> str:
 def load_sentence(plan: ComparePlan, modes: Sequence[Mode]) -> str:
     """What the run will do to the broker and the store, for the user to read before it starts."""
     rates = " and ".join(f"{rate:,g}" for rate in plan.rates)
-    text = (
-        f"Ways: {len(modes)}, one after the other, in about {_about(plan.seconds(modes))}. Load: {rates} messages per "
-        f"second for {plan.duration_s:g} s each, then {plan.count:,} as fast as the broker takes them"
-    )
-    if "backlog" in plan.kinds and any("backlog" in plan.kinds_of(mode) for mode in modes):
+    took_s = plan.seconds(modes)
+    about = f"{took_s:.0f} s" if took_s < 90 else f"{took_s / 60:.0f} minutes"
+    waiting = ""
+    if any("backlog" in plan.kinds_of(mode) for mode in modes):
         size_mb = plan.backlog * _BYTES_WAITING / 1e6
-        text += f", then {plan.backlog:,} that wait (about {size_mb:,.0f} MB, in Redis or on the broker)"
+        waiting = f", then {plan.backlog:,} that wait (about {size_mb:,.0f} MB, in Redis or on the broker)"
     return (
-        f"{text}. It slows down other users of this broker. Its objects have unique names and are deleted at the end."
+        f"Ways: {len(modes)}, one after the other, in about {about}. Load: {rates} messages per second for "
+        f"{plan.duration_s:g} s each, then {plan.count:,} as fast as the broker takes them{waiting}. It slows down "
+        "other users of this broker. Its objects have unique names and are deleted at the end."
     )
-
-
-def _about(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} minutes"

@@ -15,9 +15,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from bridge.lab.compare import TIMELINE_BIN_S, CompareStep, Points
 from bridge.lab.compare_modes import MODES, ComparePlan, Mode
-from bridge.lab.compare_result import ModeResult
+from bridge.lab.compare_result import TIMELINE_BIN_S, CompareStep, ModeResult, Points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

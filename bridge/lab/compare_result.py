@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bridge.core.errors import PostdateError
-from bridge.lab.compare import CompareStep
 from bridge.lab.compare_modes import ComparePlan, Mode, Rounding
-from bridge.lab.figures import FAULTS, Figures, faults_sentence
+from bridge.lab.figures import FAULTS, Figures, faults, faults_sentence
 
 #: Whose processor time and memory is measured.
 PROCESSES = ("bridge", "broker", "store")
 #: The version of the document. Raise it when a figure changes its name or meaning.
 FORMAT = 1
+
+
+#: The width of a timeline's bins.
+TIMELINE_BIN_S = 0.02
+
+#: Pairs to be drawn.
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass
+class CompareStep:
+    """One measurement: its figures and what is drawn of it."""
+
+    kind: str
+    name: str
+    figures: Figures
+    #: The distribution of the lateness: see ``figures.curve``.
+    curve: Points = ()
+    #: Requested delay and lateness of single messages, both in milliseconds.
+    by_delay: Points = ()
+    #: Arrivals per bin of 20 ms: seconds from the common due moment, and a count.
+    timeline: Points = ()
 
 
 @dataclass
@@ -26,18 +45,6 @@ class ModeResult:
     steps: list[CompareStep] = field(default_factory=list)
     #: Why the measurement ended early; "" if it did not.
     failed: str = ""
-
-    @contextmanager
-    def noting_failure(self) -> Iterator[None]:
-        """Keep the reason if this block fails."""
-        try:
-            yield
-        except PostdateError as error:
-            self.failed = str(error)
-            raise
-        except KeyboardInterrupt:
-            self.failed = "interrupted"
-            raise
 
     def of(self, kind: str) -> list[CompareStep]:
         """The steps of one kind."""
@@ -53,8 +60,7 @@ class ModeResult:
 
     def faults(self) -> dict[str, int]:
         """Messages of all steps that were lost, duplicated, early, refused or out of order; only what is not 0."""
-        counts = {name: sum(step.faults().get(name, 0) for step in self.steps) for name in FAULTS}
-        return {name: count for name, count in counts.items() if count}
+        return faults({name: sum(int(step.figures.get(name) or 0) for step in self.steps) for name in FAULTS})
 
     def messages(self) -> int:
         """The number of messages of all steps that should arrive."""
@@ -123,5 +129,5 @@ def _mode(result: ModeResult) -> dict[str, Any]:
         **{name: getattr(mode, name) for name in ("name", "title", "how", "cannot")},
         "can_be_cancelled": mode.cancel,
         "rounding": mode.rounding.value,
-        "steps": [{key: value for key, value in asdict(step).items() if value != []} for step in result.steps],
+        "steps": [{key: value for key, value in asdict(step).items() if value} for step in result.steps],
     }

@@ -9,8 +9,9 @@ from typing import cast
 
 import pytest
 
-from bridge.lab.compare import CompareStep, Measurement
+from bridge.lab.compare import Measurement
 from bridge.lab.compare_modes import BY_NAME, ComparePlan, promise
+from bridge.lab.compare_result import CompareStep
 from bridge.lab.load import Got, Load, Sent
 from bridge.lab.load_runner import ProgressBar
 from bridge.lab.machine import Usage
@@ -70,7 +71,7 @@ class Simulated:
 def measured(mode: str, way: Simulated, plan: ComparePlan = PLAN) -> dict[str, CompareStep]:
     measuring = Measurement(plan, BY_NAME[mode], cast(Trial, way), ProgressBar(9), LEVELS, first_number=1)
     measuring.run()
-    return {step.kind: step for step in measuring.steps}
+    return {step.kind: step for step in measuring.result.steps}
 
 
 @pytest.mark.parametrize("mode", ["redis", "levels", "alone", "ladder"])
@@ -120,7 +121,7 @@ def test_a_burst_published_too_late_has_no_figures_of_its_delivery() -> None:
     hurried.ahead_s = 0.2
     burst = measured("redis", hurried)["burst"]
     assert burst.figures["all_out_ms"] is None
-    assert burst.timeline == []
+    assert not burst.timeline
 
 
 @pytest.mark.parametrize(("mode", "moved"), [("redis", 0), ("ladder", 499), ("levels", 499), ("ttl", 0)])
@@ -130,7 +131,7 @@ def test_a_burst_reports_how_far_rounding_moved_its_due_moment(mode: str, moved:
 
 
 def test_a_lost_message_is_a_fault_of_its_step() -> None:
-    assert measured("redis", Simulated("redis", lose=3))["rate"].faults() == {"lost": 3}
+    assert measured("redis", Simulated("redis", lose=3))["rate"].figures["lost"] == 3
 
 
 def test_processor_time_and_memory_per_message_are_reported_if_known() -> None:

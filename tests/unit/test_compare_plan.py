@@ -13,7 +13,7 @@ from bridge.lab.compare_modes import (
     ComparePlan,
     Mode,
     as_set,
-    chosen,
+    chosen_modes,
     left_out,
     levels_for,
     load_sentence,
@@ -117,9 +117,9 @@ def test_options_change_single_numbers() -> None:
 
 
 def test_modes_keep_the_order_of_the_table_and_an_unknown_one_is_refused() -> None:
-    assert chosen(None) == [mode.name for mode in MODES]
-    assert chosen("ttl, redis") == ["redis", "ttl"]
+    assert chosen_modes(None) == [mode.name for mode in MODES]
+    assert chosen_modes("ttl, redis") == ["redis", "ttl"]
     with pytest.raises(SettingsError, match="--modes: 'rediss' is none of plain, redis"):
-        chosen("redis,rediss")
+        chosen_modes("redis,rediss")
     with pytest.raises(SettingsError, match=r"--modes: no mode is named\. Write some of plain, redis"):
-        chosen("")
+        chosen_modes("")

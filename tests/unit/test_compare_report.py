@@ -14,10 +14,9 @@ import pytest
 
 from bridge.core.errors import SettingsError
 from bridge.lab.command import make_folder
-from bridge.lab.compare import CompareStep
 from bridge.lab.compare_modes import BY_NAME, MODES, ComparePlan, as_set, quick
 from bridge.lab.compare_page import Picture, missing, page, write_figures, write_pictures
-from bridge.lab.compare_result import ModeResult, complaints, document, unfinished
+from bridge.lab.compare_result import CompareStep, ModeResult, complaints, document, unfinished
 from bridge.lab.compare_table import Cell, Question, TableLine, lines, markdown, print_table
 from bridge.lab.figures import Figures, number
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.lab.compare import CompareStep
 from bridge.lab.compare_modes import BY_NAME, ComparePlan, as_set, quick
-from bridge.lab.compare_result import ModeResult
+from bridge.lab.compare_result import CompareStep, ModeResult
 from bridge.lab.compare_verdict import headline, is_close, verdict
 from bridge.lab.figures import Figures
 

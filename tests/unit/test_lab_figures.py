@@ -104,22 +104,18 @@ def test_several_runs_give_the_median_and_the_sum_of_faults() -> None:
     assert complaints([BenchRow("good", [{"lost": 0}]), BenchRow("bad", runs)]) == ["bad: lost 3"]
 
 
-def test_a_plan_names_its_steps_in_order_and_shares_need_the_plain_rate() -> None:
-    assert list(BenchPlan(only=("share", "rate"), shares=(0.5,), rates=(500,)).titles()) == [
-        "plain",
-        "share 0.5",
-        "rate 500",
-    ]
+@pytest.mark.parametrize(
+    ("plan", "rows"),
+    [
+        (BenchPlan(only=("share", "rate"), shares=(0.5,), rates=(500,)), ["plain", "share 0.5", "rate 500"]),
+        (BenchPlan(only=("backlog",)), ["backlog", "rate 2000 + backlog"]),
+        (quick(BenchPlan(only=("backlog",))), ["backlog"]),
+        (BenchPlan(only=("burst",), bursts=(20_000, 100_000)), ["burst 20000", "burst 100000"]),
+    ],
+)
+def test_a_plan_names_its_rows_in_order_and_shares_need_the_plain_rate(plan: BenchPlan, rows: list[str]) -> None:
+    assert [title for _, title, _ in plan.rows()] == rows
     assert quick(BenchPlan()).only == KINDS
-
-
-def test_a_backlog_has_a_rate_beside_it_except_in_a_quick_run() -> None:
-    assert list(BenchPlan(only=("backlog",)).titles()) == ["backlog", "rate 2000 + backlog"]
-    assert list(quick(BenchPlan(only=("backlog",))).titles()) == ["backlog"]
-
-
-def test_each_size_of_a_burst_is_a_row() -> None:
-    assert list(BenchPlan(only=("burst",), bursts=(20_000, 100_000)).titles()) == ["burst 20000", "burst 100000"]
 
 
 # -- of a comparison ---------------------------------------------------------------------------------------------------
