@@ -35,18 +35,21 @@ SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "8",
     "transaction.state.log.num.partitions": "8",
+    "share.coordinator.state.topic.num.partitions": "8",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
     "log.cleaner.dedupe.buffer.size": "4194304",
 }
-# Transactions and offsets would be kept three times, on brokers that a single node does not have.
+# Transactions, offsets and share groups would be kept three times, on brokers that a single node does not have.
 ALONE: Mapping[str, str] = {
     "node.id": "1",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
 }
 
 LOGGING = """\

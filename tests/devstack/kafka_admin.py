@@ -70,11 +70,18 @@ def topics(bootstrap: str) -> set[str]:
 
 
 def topic_config(bootstrap: str, topic: str) -> dict[str, str]:
-    """Every setting of a topic as it is in force."""
+    """Every setting of a topic as it is in force. A broker of a cluster may not know a new topic yet."""
     asked = ConfigResource(ResourceType.TOPIC, topic)
     admin = client(bootstrap)
-    found = admin.describe_configs([asked], request_timeout=TIMEOUT_S)[asked].result()
-    return {name: entry.value for name, entry in found.items()}
+    found: dict[str, str] = {}
+
+    def answered() -> bool:
+        entries = admin.describe_configs([asked], request_timeout=TIMEOUT_S)[asked].result()
+        found.update((name, entry.value) for name, entry in entries.items())
+        return True
+
+    wait_for(answered, f"a broker tells the settings of {topic}", TIMEOUT_S)
+    return found
 
 
 def set_topic_config(bootstrap: str, topic: str, name: str, value: str) -> None:

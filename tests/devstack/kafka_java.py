@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.devstack import debian
 from tests.devstack.service import Unavailable, clean_env, devstack_folder, machine_lock
 
-VERSION = "4.3.1"
+VERSION = "4.4.0"
 OLDEST_JAVA = 17  # Kafka's brokers need it since 4.0
 
 #: For what is over in a second or is never measured: not compiled twice, and collected by one thread.

@@ -10,6 +10,8 @@ from tests.devstack.service import clean_env
 
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+CONSOLE_SHARE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
+CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 PERF_TEST = "org.apache.kafka.tools.ProducerPerformance"
 
 

@@ -16,7 +16,7 @@ from tests.image.compose_project import ComposeProject
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-SERVERS = ("redis:8", "rabbitmq:4.3", "apache/kafka:4.3.1", "prom/prometheus:v3.5.0")
+SERVERS = ("redis:8", "rabbitmq:4.3", "apache/kafka:4.4.0", "prom/prometheus:v3.5.0")
 #: The longest delay of the examples, a lease of a killed postdate, and some.
 PATIENCE_S = 60.0
 
