@@ -114,8 +114,11 @@ def _intakes(settings: Settings, name: str, seal: Seal | None = None) -> list[Ka
     keyed, most = route.tombstones == "cancel", settings.limits.header_entries
     spread = route.order == "none" and route.mode == "redis"
     by_record = settings.delay_from_of(name) == "record"
+    originals = frozenset((*route.originals, *route.targets))
     return [
-        KafkaIntake(name, naming, headers, keyed, spread, most, route.retries, route.priority, by_record, seal)
+        KafkaIntake(
+            name, naming, headers, keyed, spread, most, route.retries, route.priority, by_record, seal, originals
+        )
         for naming in route.namings()
     ]
 

@@ -4,7 +4,8 @@ An error handler writes the record to a retry route's intake topic. It copies th
 that postdate wrote when it returned the record before. Kafka does not tell who wrote a header. So the intake believes
 only a state with postdate's signature (``bridge.delay.seal``), and drops any other before the record is parked. Most
 handlers add headers of their own about the exception: Spring Kafka ``kafka_dlt-…`` (``KafkaHeaders``), Kafka Connect
-``__connect.errors.…`` (``DeadLetterQueueReporter``).
+``__connect.errors.…`` (``DeadLetterQueueReporter``). A broker adds ``__dlq.errors.…`` to what a share group gives up
+(``pointers.py``).
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from adapters.kafka.pointers import OFFSET
 from adapters.kafka.raw.record import Header
 from adapters.kafka.routing import Router
 from bridge.core.message import Failure, Refusal
+from bridge.core.reasons import Reason, ReasonKind
 from bridge.delay.header import OWN_HEADERS
 from bridge.delay.seal import SIGNATURE, Seal
 
@@ -25,14 +28,14 @@ ID = "x-retry-id"
 _OURS = frozenset(name.encode() for name in (ATTEMPT, REASON, FIRST, ID, SIGNATURE))
 _DELAYS = frozenset(name.encode() for name in OWN_HEADERS)
 #: The beginnings of the names of headers that error handlers add.
-_HANDLERS = (b"kafka_dlt-", b"__connect.errors.")
+_HANDLERS = (b"kafka_dlt-", b"__connect.errors.", b"__dlq.errors.")
 #: The exception's class, the most telling name first, and its message.
 _CLASSES = (
     b"kafka_dlt-exception-cause-fqcn",
     b"kafka_dlt-exception-fqcn",
     b"__connect.errors.exception.class.name",
 )
-_MESSAGES = (b"kafka_dlt-exception-message", b"__connect.errors.exception.message")
+_MESSAGES = (b"kafka_dlt-exception-message", b"__connect.errors.exception.message", b"__dlq.errors.message")
 _READ = frozenset((*_OURS, *_CLASSES, *_MESSAGES))
 _REASON_MAX = 255
 _ID_MAX = 64
@@ -107,6 +110,12 @@ class Returns:
         return headers
 
 
+_UNRESOLVED = Refusal(
+    Reason(ReasonKind.UNREADABLE, "it points at a record that postdate could not fetch. Publish that record again"),
+    lasting=True,
+)
+
+
 class RetryRouter:
     """Chooses the targets of a retry route. No header of a record does: it belongs to the consumers."""
 
@@ -115,7 +124,9 @@ class RetryRouter:
         self._returns = returns
 
     def target(self, topic: bytes, headers: Sequence[Header]) -> str | Refusal:
-        """The target of a record, or why it has none."""
+        """The target of a record, or why it has none. A pointer that was never resolved has no content to return."""
+        if any(name == OFFSET for name, _ in headers):
+            return _UNRESOLVED
         if self._returns.then and self._returns.is_over(read_failure(headers)):
             return self._returns.then
         return self._router.target(topic, ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from bridge.delay.trust import DESTINATION
 
 _OURS = "postdate"
 NEVER = sys.maxsize
+NO_FAULTS: Mapping[int, str] = {}
 
 
 class StartOffset(NamedTuple):
@@ -123,6 +124,7 @@ class KafkaIntake:
     tombstone of that key cancels it. ``spread``: records go to all shards in turn. ``headers_max`` bounds the headers
     of a record; None for no bound. ``retries``: its records have failed at a consumer; ``seal`` tells which state of
     theirs is postdate's own.
+    ``originals``: the topics at whose records theirs may point, beside the target.
     ``prioritized``: the header ``x-delay-priority`` counts. ``by_record``: delays count from the record's timestamp.
     """
 
@@ -136,6 +138,7 @@ class KafkaIntake:
     prioritized: bool = False
     by_record: bool = True
     seal: Seal | None = None
+    originals: frozenset[str] = frozenset()
 
 
 #: The header with a record's priority, on routes that have priorities.
@@ -234,6 +237,7 @@ class Partition:
         "note",
         "order_key",
         "origin",
+        "originals",
         "own_target",
         "prioritized",
         "progress",
@@ -269,16 +273,20 @@ class Partition:
         self.seal = intake.seal
         self.prioritized = intake.prioritized
         self.by_record = intake.by_record
-        self.own_target = (intake.naming.target(self.tp.topic) or "").encode()
+        target = intake.naming.target(self.tp.topic) or ""
+        self.own_target = target.encode()
+        self.originals = intake.originals | {target}
         self.headers_max = sys.maxsize if intake.headers_max is None else intake.headers_max
         # Stored marks of another order cover other records, so a spread partition has a name of its own.
         number = f"{self.tp.partition}/spread" if intake.spread else f"{self.tp.partition}"
         self.origin = f"{self.topic_id.topic}/{number}".encode()
         self.later = f"{self.topic_id.topic}@{self.cut}/{number}".encode()
 
-    def deliveries(self, records: Sequence[ConsumerRecord], now_ms: int) -> list[Delivery]:
+    def deliveries(
+        self, records: Sequence[ConsumerRecord], now_ms: int, faults: Mapping[int, str] = NO_FAULTS
+    ) -> list[Delivery]:
         """Convert records to deliveries, in order, and count them as handed over. If a header repeats, the last one
-        wins."""
+        wins. ``faults`` are known by offset."""
         wanted, route, handed_over = self.wanted, self.route, self.progress.handed_over
         own_target = self.own_target
         origin, later, cut = self.origin, self.later, self.cut
@@ -313,7 +321,7 @@ class Partition:
                     now_ms,
                     published_ms,
                     record.key if keyed or retries else None,
-                    fault=_too_many(headers_max) if len(headers) > headers_max else unreadable,
+                    fault=faults.get(offset) or (_too_many(headers_max) if len(headers) > headers_max else unreadable),
                     origin=(origin if offset < cut else later, offset),
                     record_key=record.key,
                     tombstone=keyed and record.value is None,

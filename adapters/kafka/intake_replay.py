@@ -18,7 +18,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from adapters.kafka.access import broker_errors
 from adapters.kafka.assignments import ask_leaders
 from adapters.kafka.client import connection, give_up_consumer, new_reader, start
-from adapters.kafka.intake import Intakes, KafkaIntake, Partition, start_offset_in
+from adapters.kafka.intake import NO_FAULTS, Intakes, KafkaIntake, Partition, start_offset_in
+from adapters.kafka.pointers import Originals, points
 from adapters.kafka.raw.poison import fetch_batch
 from adapters.kafka.topology.topics import known_topics
 from bridge.core.errors import BrokerUnavailable, NotFound
@@ -38,6 +39,7 @@ class IntakeReplay:
     def __init__(self, rules: Kafka, intakes: Sequence[KafkaIntake]) -> None:
         self._rules = rules
         self._intakes = Intakes(intakes)
+        self._originals = Originals()
         self._consumer: AIOKafkaConsumer | None = None
         self._parts: dict[TopicPartition, Partition] = {}
         #: Where records begin, what the group has committed, and where records ended at the last look.
@@ -54,6 +56,7 @@ class IntakeReplay:
             consumer = self._consumer = new_reader(self._rules)
             await start(consumer, self._rules)
             consumer.assign(tps)
+            consumer._client.set_topics(())  # know the leaders of every topic: records may point there
             self._end = await consumer.end_offsets(tps)  # which waits until the leaders are known
             self._begin = await consumer.beginning_offsets(tps)
             ids = await ask_leaders(consumer, tps)
@@ -150,7 +153,13 @@ class IntakeReplay:
     async def _poll(self, tp: TopicPartition, most: int) -> list[Delivery]:
         fetched = await self._reading().getmany(tp, timeout_ms=_READ_MS, max_records=most)
         await asyncio.sleep(0)  # a poll that finds records does not yield to other tasks
-        return [self._delivery(tp, record) for record in fetched.get(tp, ())]
+        records, faults = fetched.get(tp, []), NO_FAULTS
+        if any(map(points, records)) and self._parts[tp].retries:
+            found = await self._originals.follow(self._reading(), records, self._parts[tp].originals)
+            if len(found.records) < len(records):
+                self._reading().seek(tp, records[len(found.records)].offset)
+            records, faults = found.records, found.faults
+        return [self._delivery(tp, record, faults) for record in records]
 
     async def _poll_carefully(self, tp: TopicPartition) -> list[Delivery]:
         """Read one record. One that cannot be decoded comes from raw bytes, with the rest of its batch."""
@@ -165,8 +174,8 @@ class IntakeReplay:
                 return [part.lost(offset, 0)]
             return [part.raw(number, record, max(0, record.timestamp)) for number, record in batch.records]
 
-    def _delivery(self, tp: TopicPartition, record: ConsumerRecord) -> Delivery:
+    def _delivery(self, tp: TopicPartition, record: ConsumerRecord, faults: Mapping[int, str]) -> Delivery:
         part = self._parts[tp]
-        (delivery,) = part.deliveries([record], max(0, record.timestamp))
+        (delivery,) = part.deliveries([record], max(0, record.timestamp), faults)
         part.progress.done([record.offset])  # nothing is committed, so nothing needs to be remembered
         return delivery

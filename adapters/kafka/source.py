@@ -18,9 +18,10 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord
 from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError, TopicAuthorizationFailedError
 
 from adapters.kafka.access import broker_errors, sentence
-from adapters.kafka.assignments import Assignments, go_to
+from adapters.kafka.assignments import Assignments, Fetched, go_to
 from adapters.kafka.client import answers, commit_once, first_end, gather, give_up_consumer, new_consumer, start
-from adapters.kafka.intake import Intakes, KafkaIntake, Partition
+from adapters.kafka.intake import NO_FAULTS, Intakes, KafkaIntake, Partition
+from adapters.kafka.pointers import Followed, Originals, points
 from adapters.kafka.raw.poison import fetch_batch
 from adapters.kafka.watchdog import ConsumerWatchdog, OldTimestamps, TopicWatch
 from bridge.core.clock import StoreClock
@@ -53,6 +54,8 @@ _CAREFUL_S = 5.0
 #: commit after it must end before the group's rebalance timeout (``client._REBALANCE_MS``).
 _IN_HAND_S = 2.0
 _COMMIT_SUBJECT = Subject("kafka", "commit")
+#: How long a partition is paused whose next record points at one that cannot be fetched now.
+_POINTER_S = 5.0
 
 
 class RebalanceListener(ConsumerRebalanceListener):
@@ -179,6 +182,9 @@ class KafkaSource:
         self._commits = OffsetCommits(rules, health)
         self._topics = TopicWatch(self._intakes, mend, health)
         self._old = OldTimestamps(health)
+        self._originals = Originals()
+        #: Partitions paused for ``_POINTER_S``, and until when.
+        self._unfollowed: dict[TopicPartition, float] = {}
         self._joined = False
         self._recheck = True
         self._arrivals = Arrivals()
@@ -352,6 +358,7 @@ class KafkaSource:
                     await self._wait_for_room(consumer)
                 if self._closed_routes or self._paused:
                     self._pause_closed(consumer)
+                self._resume_unfollowed(consumer)
                 await self._poll_once(consumer)
                 if not self._joined:  # a group that refuses this member fails the first poll
                     self._joined = True
@@ -376,6 +383,12 @@ class KafkaSource:
         consumer.pause(*closed - consumer.paused())
         consumer.resume(*(self._paused - closed) & consumer.assignment())
         self._paused = closed
+
+    def _resume_unfollowed(self, consumer: AIOKafkaConsumer) -> None:
+        for tp in [tp for tp, until in self._unfollowed.items() if until < time.monotonic()]:
+            del self._unfollowed[tp]
+            if tp in consumer.assignment() and tp not in self._paused:
+                consumer.resume(tp)
 
     def _without_closed(
         self, consumer: AIOKafkaConsumer, fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]
@@ -423,15 +436,41 @@ class KafkaSource:
         fetched = await self._assignments.confirmed(consumer, fetched)
         if self._closed_routes and fetched:
             fetched = self._without_closed(consumer, fetched)
+        pointed = {tp for tp, records in fetched.items() if self._parts[tp].retries and any(map(points, records))}
+        fetched, faults = await self._followed(consumer, fetched, pointed) if pointed else (fetched, {})
         if not fetched or self._stopping:
             return
         now_ms = self._clock.now_ms()
         for tp, records in fetched.items():
             part = self._parts[tp]
-            deliveries = part.deliveries(records, now_ms)
+            deliveries = part.deliveries(records, now_ms, faults.get(tp, NO_FAULTS))
             self._old.look(part, deliveries[-1])
             self._hand_over(deliveries)
         self._took_at = time.monotonic()
+
+    async def _followed(
+        self, consumer: AIOKafkaConsumer, fetched: Fetched, pointed: Collection[TopicPartition]
+    ) -> tuple[Fetched, dict[TopicPartition, dict[int, str]]]:
+        """Put originals in place of pointers, and return the faults. Seek back to what has to wait."""
+        parts = {tp: self._parts[tp] for tp in fetched}
+        found = {tp: await self._originals.follow(consumer, fetched[tp], parts[tp].originals) for tp in pointed}
+        still = {tp for tp in consumer.assignment() & fetched.keys() if self._parts.get(tp) is parts[tp]}
+        for tp in still & found.keys():
+            self._leave_rest(consumer, tp, fetched[tp], found[tp])
+        done = {tp: found[tp].records if tp in found else fetched[tp] for tp in still}
+        return {tp: records for tp, records in done.items() if records}, {tp: found[tp].faults for tp in found}
+
+    def _leave_rest(
+        self, consumer: AIOKafkaConsumer, tp: TopicPartition, records: Sequence[ConsumerRecord], found: Followed
+    ) -> None:
+        if len(found.records) < len(records):
+            consumer.seek(tp, records[len(found.records)].offset)
+        text = f"partition {tp.partition} of topic {tp.topic} waits, it points at {found.trouble}"
+        subject = Subject("kafka", "pointer", tp.topic)
+        self._health.say(subject, text if found.trouble else "", 3 * _POINTER_S)
+        if found.trouble:
+            consumer.pause(tp)
+            self._unfollowed[tp] = time.monotonic() + _POINTER_S
 
     def _hand_over(self, deliveries: Sequence[Delivery]) -> None:
         self._arrivals.add(deliveries)

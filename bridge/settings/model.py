@@ -374,6 +374,7 @@ class Route(Section):
     attempts: Annotated[int, Whole(0, 1000), Only(kind="retry")] = 0
     then: Annotated[str, LastStep(), Only(kind="retry")] = "dead"
     hold: Annotated[bool, Only(broker="kafka", kind="retry")] = False
+    originals: Annotated[tuple[str, ...], ListOf(BrokerName()), Only(broker="kafka", kind="retry")] = ()
     # smoothing, limits, priority
     jitter: Annotated[str, Postponed(), Only(mode="redis")] = ""
     max_rate: Annotated[float, Number(0.0, 1_000_000.0), Only(mode="redis")] = 0.0

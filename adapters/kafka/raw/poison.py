@@ -32,6 +32,8 @@ _DECODERS: dict[int, Callable[[bytes], bytes]] = {1: gzip_decode, 2: snappy_deco
 _FETCH_BYTES = 1 << 20
 _FETCH_WAIT_MS = 500
 _READ_COMMITTED = 1
+#: aiokafka keeps one connection per broker and request group. On the consumer's own, a fetch waits for the one before.
+_GROUP = "raw"
 
 
 class _Cursor:
@@ -125,15 +127,21 @@ def _record(cursor: _Cursor) -> tuple[int, int, bytes | None, bytes | None, list
     return delta_ms, number, key, value, headers
 
 
-async def fetch_batch(consumer: AIOKafkaConsumer, tp: TopicPartition, offset: int) -> RawBatch | None:
+async def fetch_batch(
+    consumer: AIOKafkaConsumer,
+    tp: TopicPartition,
+    offset: int,
+    bytes_max: int = _FETCH_BYTES,
+    isolation: int = _READ_COMMITTED,
+) -> RawBatch | None:
     """Fetch and decode the record at an offset and the rest of its batch; None if its bytes cannot be decoded.
 
-    Raises ``KafkaError`` if they cannot be fetched now.
+    With ``bytes_max`` 1 the broker sends that batch alone. Raises ``KafkaError`` if it cannot be fetched now.
     """
-    wanted = [(tp.topic, [(tp.partition, offset, _FETCH_BYTES)])]
-    request = FetchRequest(_FETCH_WAIT_MS, 1, _FETCH_BYTES, _READ_COMMITTED, wanted, rack_id="")
+    wanted = [(tp.topic, [(tp.partition, offset, bytes_max)])]
+    request = FetchRequest(_FETCH_WAIT_MS, 1, bytes_max, isolation, wanted, rack_id="")
     client = consumer._client
-    answer = await client.send(client.cluster.leader_for_partition(tp), request)
+    answer = await client.send(client.cluster.leader_for_partition(tp), request, group=_GROUP)
     _, code, *others, data = answer.topics[0][1][0]
     if code:
         raise for_code(code)
