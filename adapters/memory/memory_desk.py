@@ -98,6 +98,10 @@ class MemoryDesk:
         self._memory.leads[what] = who, now_ms + ttl_ms
         return True
 
+    async def note_restored(self) -> None:
+        self._check()
+        self._memory.loss = None
+
     async def put_operation(self, name: str, document: str) -> None:
         self._check()
         self._memory.operations[name] = document

@@ -205,6 +205,12 @@ class RedisDesk(RedisPast):
                 await self._client.pexpire(key, ttl_ms)
             return mine
 
+    async def note_restored(self) -> None:
+        """Note the moment beside that of the loss."""
+        now_ms = await self.now_ms()
+        with store_errors():
+            await self._client.hset(self._keys.store, "restored_ms", now_ms)
+
     async def put_operation(self, name: str, document: str) -> None:
         """Keep a document, and drop the oldest ones."""
         with store_errors():

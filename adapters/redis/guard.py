@@ -102,6 +102,8 @@ def judge_agreement(made: Mapping[str, int], shards: int) -> None:
 def loss_in(made: Mapping[str, int], now_ms: int, shown_ms: int = LOSS_SHOWN_MS) -> str:
     """Describe the last loss, without a full stop; "" if there was none within ``shown_ms``. Pure."""
     count, costly_ms = made.get("lost", 0), costly_loss_ms(made)
+    if made.get("restored_ms", -1) >= made.get("lost_ms", 0):
+        return ""
     if "lost_ms" not in made or now_ms - made["lost_ms"] >= (shown_ms if costly_ms else MOVES_LOST_SHOWN_MS):
         return ""
     cost = "No parked message seems to be lost. What was delivered just before may come again"

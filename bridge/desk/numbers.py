@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from bridge.core.orders import RouteOrder, RouteOrders, RouteState, routes_that
 from bridge.delay.duration import write_moment
+from bridge.settings.process_plan import is_canary
 
 #: For how long a lost instance is shown, as its alert is (deploy/prometheus-alerts.yaml), and how many at most.
 _LOST_SHOWN_MS, _LOST_SHOWN = 3_600_000, 3
@@ -177,8 +178,10 @@ class Stats:
 
     @property
     def waiting(self) -> int:
-        """Return how many messages wait, held and claimed ones included, as the counts of the routes do."""
-        return self.parked + self.claimed
+        """Return how many messages wait, held and claimed ones included, as the counts of the routes do. Without the
+        canaries, which nobody sent."""
+        canaries = sum(route.parked for name, route in self.by_route.items() if is_canary(name))
+        return max(0, self.parked + self.claimed - canaries)
 
     @property
     def late(self) -> int:

@@ -77,6 +77,9 @@ class Desk(PastDesk, Protocol):
 
         With 0 ``who`` gives its lease back."""
 
+    async def note_restored(self) -> None:
+        """Note that all that the journal has of the last loss is back: the loss is no trouble any more."""
+
     async def put_operation(self, name: str, document: str) -> None:
         """Keep a small document about a bulk operation. The store keeps ``OPERATIONS_MAX``, those with the last ids."""
 
@@ -140,6 +143,11 @@ class Desks:
     async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
         """Take or extend a lease in the first store."""
         return await self._desks[0].lead(what, who, ttl_ms)
+
+    async def note_restored(self) -> None:
+        """Note it in each store."""
+        for desk in self._desks:
+            await desk.note_restored()
 
     async def put_operation(self, name: str, document: str) -> None:
         """Keep a document in the first store."""

@@ -37,8 +37,8 @@ from bridge.telemetry.subject import rendered
 log = structlog.get_logger("postdate")
 
 
-#: Rates are over the last minute, of one sample a second.
-_RATE_S, _SAMPLE_S = 60.0, 0.9
+#: Rates are over the last ten seconds, of one sample a second: soon after all stood still they say so.
+_RATE_S, _SAMPLE_S = 10.0, 0.9
 #: A rate over less time is none.
 _FIRST_S = 3.0
 
@@ -61,7 +61,7 @@ class Kept:
 
 
 class Rate:
-    """Rates per second, from totals seen over the last minute."""
+    """Rates per second, from totals seen over the last ten seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque(maxlen=120)
@@ -71,7 +71,7 @@ class Rate:
 
         What a total had counted before it was first seen does not count.
         """
-        if self._seen:  # what has gone silent counted in this minute, too
+        if self._seen:  # what has gone silent counted in this time, too
             first, last = self._first(), self._seen[-1][1]
             totals = {name: count for name, count in last.items() if count != first[name]} | dict(totals)
         if not self._seen or now_s - self._seen[-1][0] > _SAMPLE_S:
@@ -85,7 +85,7 @@ class Rate:
         return {name: round(max(0, count - first.get(name, count)) / passed_s, 2) for name, count in totals.items()}
 
     def _first(self) -> dict[str, int]:
-        """Return each total as it was first seen in this minute."""
+        """Return each total as it was first seen in this time."""
         return {name: count for _, earlier in reversed(self._seen) for name, count in earlier.items()}
 
 

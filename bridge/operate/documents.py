@@ -288,11 +288,11 @@ class RouteFacts(RouteCounts):
     mode: str
     received_per_s: float | None = Field(
         default=None,
-        description="received by the processes that run beside this API, not by other instances; null: not known",
+        description="received by all instances, over 10 s; a route without a store: by the processes beside this API",
     )
     delivered_per_s: float | None = Field(
         default=None,
-        description="delivered by the processes that run beside this API, not by other instances; null: not known",
+        description="delivered by all instances, over 10 s; a route without a store: by the processes beside this API",
     )
     served: bool | None = Field(description="whether a running instance serves it; null where that is not known")
     broker_away: bool = Field(

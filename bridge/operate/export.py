@@ -22,6 +22,7 @@ from bridge.operate.describe import message_of
 from bridge.operate.find import Criteria, Scan, takes
 from bridge.parking.envelope import Envelope, UnopenedEnvelope, unseal
 from bridge.parking.identity import shard_of
+from bridge.settings.process_plan import is_canary
 
 FORMAT = 1
 _STATES = frozenset({State.PARKED.value, State.CLAIMED.value, State.DEAD.value})
@@ -51,12 +52,14 @@ class FileHead(NamedTuple):
 
 
 async def exported(desk: Desk, state: State | None, wanted: Criteria) -> AsyncIterator[dict[str, Any]]:
-    """Iterate over the lines of an export: the messages in one state, or in all, that match."""
+    """Iterate over the lines of an export: the messages in one state, or in all, that match. Canaries stay out."""
     now_ms, count, scan = await desk.now_ms(), 0, Scan()
     head = {"at": write_moment(now_ms), "at_ms": now_ms, "state": state.value if state else None}
     yield {"postdate": "export", "format": FORMAT, "cluster": await desk.identity(), **head, "filter": wanted.given()}
     async for stored in desk.stored():
         await scan.saw()
+        if is_canary(stored.row.route):
+            continue
         if state in (None, stored.row.state) and await takes(desk, stored.row, wanted):
             count += 1
             yield _line(stored)

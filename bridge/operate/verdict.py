@@ -265,7 +265,8 @@ def _warnings(known: Known, faults: Sequence[Fault]) -> list[Fault]:
 
 
 def _of_faults(faults: Sequence[Fault], overdue: str) -> str:
-    first = faults[0].text
+    same = [fault.text for fault in faults if fault.subject == faults[0].subject in _PAST]  # of several stores
+    first = ". ".join(same or [faults[0].text])
     more = f" Troubles: {len(faults)}." if len(faults) > 1 else ""
     late = f" {overdue}" if overdue else ""
     return f"Trouble: {first}.{more}{late}"
@@ -290,7 +291,7 @@ def _next(found: Stats) -> str:
         if any(counts.parked > counts.held and counts.next_due_ms is None for counts in others):
             return ""
         next_ms = min((counts.next_due_ms for counts in others if counts.next_due_ms is not None), default=None)
-    if next_ms is None:
+    if next_ms is None or not found.waiting:
         return ", none due"
     away_ms = max(0, next_ms - found.now_ms)
     wait = write_duration(away_ms if away_ms < 1000 else away_ms // 1000 * 1000)

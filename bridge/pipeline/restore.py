@@ -93,7 +93,8 @@ class Restorer:
     async def run(
         self, order: RestoreOrder, restored: Restored | None = None, progress: Progress | None = None
     ) -> Restored:
-        """Restore in pages, in the order of due moments. No page takes longer than a second of ``max_rate``.
+        """Restore in pages, in the order of due moments. No page takes longer than a second of ``max_rate``. A
+        run without a filter ends the trouble about the loss.
 
         Raises ``StoreUnavailable``; a call with the same ``restored`` goes on where that one failed. ``progress`` is
         awaited after each page, and may end the run by raising."""
@@ -119,6 +120,8 @@ class Restorer:
             if progress is not None:
                 await progress(restored)
         restored.place = START
+        if order.wanted == _EVERYTHING and not order.dry_run:
+            await self._desk.note_restored()
         return restored
 
     @asynccontextmanager

@@ -48,6 +48,8 @@ def test_a_loss_is_reported_for_a_limited_time() -> None:
     assert loss_in(made, made["lost_ms"] + LOSS_SHOWN_MS) == ""
     assert loss_in(made, made["lost_ms"] + LOSS_IN_HEALTH_MS, LOSS_IN_HEALTH_MS) == ""
     assert loss_in({"format": 1, "shards": 8}, 1_800_000_000_000) == ""
+    assert loss_in({**made, "restored_ms": made["lost_ms"] + 1}, made["lost_ms"] + 2) == ""
+    assert loss_in({**made, "restored_ms": made["lost_ms"] - 1}, made["lost_ms"] + 2) == text, "of an earlier loss"
 
 
 def test_moves_that_are_lost_without_a_message_are_no_trouble_for_a_day() -> None:

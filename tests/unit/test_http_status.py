@@ -239,16 +239,19 @@ async def test_the_rates_of_a_route_are_those_of_all_instances() -> None:
             client.backend.look.forget()
             (orders, _) = (await client.get("/routes"))["routes"]
             rate = client.backend.route_rates["orders"]
-            rate._seen[0] = (now_s - 20, rate._seen[0][1])
-        assert (orders["received_per_s"], orders["delivered_per_s"]) == (pytest.approx(9, 0.1), pytest.approx(4.5, 0.1))
+            rate._seen[0] = (now_s - 8, rate._seen[0][1])
+        assert (orders["received_per_s"], orders["delivered_per_s"]) == (
+            pytest.approx(22.5, 0.1),
+            pytest.approx(11.25, 0.1),
+        )
 
 
 def test_what_counted_before_a_total_was_first_seen_is_no_rate() -> None:
     rate = Rate()
     rate.per_second({"a": 100}, 50.0)
-    assert rate.per_second({"a": 120, "b": 9_000}, 60.0) == {"a": 2.0, "b": 0.0}
-    assert rate.per_second({"b": 9_020}, 70.0) == {"a": 1.0, "b": 1.0}, "what went silent counted in this minute"
-    assert rate.per_second({"b": 9_020}, 125.0) == {"a": 0.0, "b": 0.0}
+    assert rate.per_second({"a": 120, "b": 9_000}, 55.0) == {"a": 4.0, "b": 0.0}
+    assert rate.per_second({"b": 9_020}, 60.0) == {"a": 2.0, "b": 2.0}, "what went silent counted in these seconds"
+    assert rate.per_second({"b": 9_020}, 65.5) == {"a": 0.0, "b": 0.0}
 
 
 def test_a_rate_needs_some_seconds() -> None:

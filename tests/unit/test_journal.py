@@ -14,6 +14,7 @@ from adapters.memory.memory_journal import MemoryJournal
 from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import START, UNDONE, JournalFilter, Written
 from bridge.core.message import HeaderValue
+from bridge.core.ports import Loss
 from bridge.desk.past import PastFilter
 from bridge.operate.describe import life_of, with_flow
 from bridge.pipeline.journal_watch import JournalWatch
@@ -496,7 +497,11 @@ class TestWatch:
             "Redis lacks messages that wait according to the journal: 1. Run `postdate restore`."
         )
         assert house.parked() == 0
+        house.memory.loss = Loss(1, 0, 0)
+        await restored(house, journal, RestoreOrder(JournalFilter(due_from_ms=2 * HOUR_MS)))
+        assert house.memory.loss is not None, "only a part of it was restored"
         await restored(house, journal)
+        assert house.memory.loss is None
         await watch.once()
         assert house.health.sentence() == WELL
 

@@ -107,6 +107,13 @@ async def filled() -> Place:
     return place
 
 
+async def test_a_canary_is_in_no_export() -> None:
+    place = Place()
+    await place.park(route="postdate_canary_rabbitmq")
+    await place.park()
+    assert [json.loads(line).get("route") for line in await place.lines()] == [None, "orders", None]
+
+
 async def test_a_message_is_put_back_byte_for_byte_with_its_id_key_and_state() -> None:
     source, target = await filled(), Place()
     found, complaints = await target.take(await source.lines())

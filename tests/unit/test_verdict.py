@@ -228,6 +228,18 @@ def test_what_is_wrong_now_is_named_before_what_happened_to_the_store() -> None:
     assert overall.sentence == "Trouble: no broker answers. Troubles: 2."
 
 
+def test_canaries_are_no_messages_of_anybody() -> None:
+    alone = replace(CALM, parked=1, claimed=1, by_route={"postdate_canary_rabbitmq": RouteStats(parked=2)})
+    assert judge(Known(alone)).sentence == "All well: 0 parked, none due, nothing overdue."
+
+
+def test_the_losses_of_two_stores_are_both_in_the_sentence() -> None:
+    first = replace(HERE, troubles={"store contents": "Messages lost: about 687"})
+    second = replace(HERE, name="b-2", broker="kafka", troubles={"store contents": "Messages lost: about 709"})
+    overall = judge(Known(CALM, local=[first, second]))
+    assert overall.sentence == "Trouble: Messages lost: about 687. Messages lost: about 709. Troubles: 2."
+
+
 def test_a_lost_instance_is_named_while_a_loss_of_the_store_stands_and_before_it() -> None:
     lost = {"store contents": "Redis was emptied at 10:00"}
     stats = replace(CALM, lost={"a-1 (rabbitmq)": 0}, warnings=("Redis was emptied at 10:00",))

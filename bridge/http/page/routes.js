@@ -63,7 +63,8 @@ export function RouteVerbs({ route }) {
 }
 
 /** What the rates of a route count: the store keeps no rate of each route. */
-export const RATES = "Of all instances. Routes without a store count only in the processes that run beside this page.";
+export const RATES =
+  "The last 10 s, of all instances. Routes without a store count only in the processes that run beside this page.";
 
 /** A message that is due this moment counts as overdue until it is claimed. Later than this, it is late. */
 export const LATE_MS = 1000;
