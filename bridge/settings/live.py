@@ -35,7 +35,7 @@ _LIVE = (
     "ui",
     "webhook",
 )
-_LIVE_OF_ROUTES = ("on_bad", "on_same_key")
+_LIVE_OF_ROUTES = ("max_rate", "on_bad", "on_same_key")
 #: The HTTP process is replaced if one of these sections changes.
 _OF_HTTP = ("auth", "canary", "http", "limits", "log", "ui", "webhook")
 _ROUTES, _ORIGIN = "routes", "origin"

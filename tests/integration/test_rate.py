@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from signal import SIGHUP
 
 import pytest
 
@@ -54,3 +55,16 @@ def test_what_an_instance_that_dies_held_back_leaves_by_another(
         wait_for(lambda: line.stored() == 0, "the store is empty", 20)
         found = {message.body for message in (*some, *line.receive_until(2 * COUNT, 1))}
         assert len(found) == COUNT, "none is lost"
+
+
+def test_a_reload_changes_the_rate(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path) -> None:
+    with Line(rabbitmq.url, redis_server.url, tmp_path) as line:
+        line.settings["routes"]["orders"]["max_rate"] = 5
+        bridge = line.start()
+        publish_burst(line, COUNT, int(time.time() * 1000))
+        messages = line.receive(5)
+        file = tmp_path / f"{line.name}-1.toml"
+        file.write_text(file.read_text().replace("max_rate = 5", f"max_rate = {PER_S}"))
+        bridge.signal(SIGHUP)
+        messages += line.receive(COUNT - 5)
+        in_order(messages, COUNT)

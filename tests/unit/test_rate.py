@@ -155,6 +155,21 @@ async def test_without_the_rate_in_its_settings_an_instance_lets_everything_go()
     assert house.bodies() + other.bodies() == numbers(50)
 
 
+@pytest.mark.parametrize(("rate", "least", "most"), [(50.0, 20, 40), (400.0, 180, 230), (0.0, 300, 300)])
+async def test_a_rate_that_a_reload_changes_holds_from_then_on_in_the_same_order(
+    rate: float, least: int, most: int
+) -> None:
+    house = await house_with(300)
+    await after(house, 500)
+    before = len(house.bodies())
+    assert before < 70
+    house.follow("orders", "bills", rates={"orders": rate} if rate else {})
+    await after(house, 500)
+    assert least <= len(house.bodies()) - (before if rate else 0) <= most
+    await after(house, 6000)
+    assert house.bodies() == numbers(300)
+
+
 async def test_a_pause_holds_all_and_a_resume_goes_on_at_the_rate() -> None:
     house = await house_with(50)
     await after(house, 0)
