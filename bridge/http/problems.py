@@ -114,5 +114,7 @@ def _mistake(error: Mapping[str, Any]) -> dict[str, str]:
     place = ".".join(str(part)[:_NAME_MAX] for part in where[1:])
     kind = str(where[0]) if where else "request"
     text = str(error.get("msg", "is wrong")).removeprefix("Value error, ")
+    if kind == "body" and not place and error.get("type") == "model_attributes_type":
+        text = "it is no JSON object, or came without the header Content-Type: application/json"
     subject = f"{kind} {place}".rstrip()
     return {"where": subject, "text": as_sentence(f"{subject}: {text}")}

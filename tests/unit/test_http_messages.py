@@ -270,6 +270,15 @@ async def test_json_within_json_is_masked_too() -> None:
             assert "{x" not in text
 
 
+@pytest.mark.parametrize("headers", [{"Content_Type": "text/plain"}, {}])
+async def test_a_request_without_a_json_object_says_what_to_send(headers: dict[str, str]) -> None:
+    async with api(Role.OPERATOR) as client:
+        problem = await client.call("POST", "/messages", 422, [1] if not headers else {"route": "orders"}, **headers)
+        assert problem["detail"] == (
+            "Body: it is no JSON object, or came without the header Content-Type: application/json."
+        )
+
+
 async def test_a_body_that_is_no_json_is_hidden_from_other_roles_and_bytes_are_base64_for_admin() -> None:
     async with api() as admin:
         content = {"body": None, "body_base64": b64encode(b"\xff\x00").decode()}
