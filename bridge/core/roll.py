@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from bridge.core.process_mark import has_ended
+
 #: An observer looks once a second. A longer pause tells nothing of the others.
 _LOOKS_S = 1.5
 #: Between a look at the clock and one at the beats, new beats may come for so long.
@@ -67,13 +69,16 @@ def plausible(until_ms: float, store_ms: int, ttl_ms: float) -> bool:
 
 
 def believable(until_ms: float, store_ms: int, report: Mapping[str, object]) -> bool:
-    """Return the same for a reader that looks only once, and reads the clock before the beats. Pure."""
-    return plausible(until_ms, store_ms, (ttl_of(report) or float("inf")) + _READING_MS)
+    """Return the same for a reader that looks only once, and reads the clock before the beats; False for a process of
+    this machine that has ended."""
+    ttl_ms = ttl_of(report) or float("inf")
+    return plausible(until_ms, store_ms, ttl_ms + _READING_MS) and not has_ended(report.get("process"))
 
 
 def silent_ms(until_ms: float, store_ms: int, report: Mapping[str, object]) -> int:
     """Return for how long an instance that is not believable has been silent, as far as its beat tells. Pure."""
-    return max(0, store_ms - int(until_ms)) + ttl_of(report)
+    ttl_ms, over_ms = ttl_of(report), store_ms - int(until_ms)
+    return ttl_ms + (over_ms if over_ms >= -ttl_ms else 0)
 
 
 def ttl_of(report: Mapping[str, object]) -> int:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from bridge.core.process_mark import mark_of
 from bridge.process.frames import FrameLine, trouble_rows
 from bridge.process.notify import ALIVE, READY, RELOADING, STATUS, STOPPING, NotifyLine
 from bridge.settings import Settings
@@ -57,7 +58,8 @@ class ProcessReport:
 
     def in_store(self) -> dict[str, object]:
         """Return what the other instances and `postdate stats` get to know."""
-        return {"health": self.sentence, "troubles": rendered(self.troubles), **self.work()}
+        known = {"health": self.sentence, "troubles": rendered(self.troubles), "process": mark_of(os.getpid())}
+        return {**known, **self.work()}
 
 
 class Reported(Protocol):

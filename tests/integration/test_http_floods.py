@@ -122,12 +122,13 @@ def test_health_answers_in_time_and_memory_stays_bounded(name: str, token: str, 
     before = megabytes(child, "VmRSS")
     with flooded(name, http.port, token or "none", SECONDS + 5):
         time.sleep(2)
-        with Probe(http.port) as probe, Probe(http.live_port) as live:
+        with Probe(http.port) as probe, Probe(http.live_port) as live, Probe(http.port, "/readyz") as ready:
             time.sleep(SECONDS)
     figures = (
         f"{name}: /livez quiet p50 {quiet.percentile_s(0.5) * 1000:.0f} p99 {quiet.percentile_s(0.99) * 1000:.0f} ms, "
         f"flooded p50 {probe.percentile_s(0.5) * 1000:.0f} p99 {probe.percentile_s(0.99) * 1000:.0f} ms, "
         f"at live_listen p50 {live.percentile_s(0.5) * 1000:.0f} p99 {live.percentile_s(0.99) * 1000:.0f} ms, "
+        f"slowest /readyz {max(ready.took_s) * 1000:.0f} ms, "
         f"answers {len(probe.took_s)}, failed {len(probe.failures)} {probe.failures[:1]}, "
         f"memory {before} MB, at most {megabytes(child, 'VmHWM')} MB; bridge {megabytes(bridge.pid, 'VmHWM')} MB"
     )
