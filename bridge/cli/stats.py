@@ -46,7 +46,7 @@ def as_text(found: StatsFacts, used: bool) -> list[tuple[str, str]]:
         *(("warning", f"{word}.") for word in found.warnings),
         ("parked", str(found.parked)),
         *([("cold", f"{found.cold}, in the journal alone; they count as parked")] if found.cold else []),
-        *([("held", f"{found.held}, due on routes that are paused or at max_rate")] if found.held else []),
+        *([("held", f"{found.held}, due on routes that are paused, missing or at max_rate")] if found.held else []),
         ("next due", _next(found)),
         ("overdue", f"{found.overdue}{oldest}"),
         *([("refused", f"{refused}, waiting for the next try")] if refused else []),

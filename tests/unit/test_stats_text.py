@@ -38,7 +38,7 @@ def test_each_route_has_a_line_with_its_state_and_counts_and_a_canary_has_none()
     orders = {"orders": RouteOrder(RouteState.PAUSED, 1_800_000_000_000, Actor("anna", "cli"), "the bank is down")}
     found = replace(Stats(0, 13, 0, 1, 2, None, {}, {}, [], None, 0), by_route=routes, held=4)
     lines = dict(lines_of(found, orders))
-    assert lines["held"] == "4, due on routes that are paused or at max_rate"
+    assert lines["held"] == "4, due on routes that are paused, missing or at max_rate"
     assert {name: text for name, text in lines.items() if name.startswith("route ")} == {
         "route bills": "parked 3",
         "route orders": "paused since 2027-01-15T08:00:00.000Z by anna (cli) (the bank is down) · parked 9 · held 4"

@@ -103,6 +103,7 @@ export function dueWords(message, now, at = now) {
   if (message.state === "dead") return ["not delivered", ""];
   if (message.state === "claimed") return [seen ? `being sent${seen}` : "being sent now", "soon"];
   if (message.state !== "parked") return [span(away) + (away < 0 ? " ago" : " ahead"), ""];
+  if (message.held && message.reason?.startsWith("no_route")) return [`held: no instance has its route${seen}`, "bad"];
   if (message.held) return [`held: route paused or at max_rate${seen}`, "warn"];
   const next = asMs(message.next_try);
   if (next != null && next > now) return [`refused, next try in ${span(next - now)}`, "warn"];
