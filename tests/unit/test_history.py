@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 
 from adapters.memory import ManualClock, Memory, MemoryStore
 from bridge.core.message import Claim
+from bridge.core.ports import Piece
 from bridge.desk.past import PLACES, coarse, percentile_class_ms, percentile_ms
 from bridge.parking.history import PIECE_MAX, HistoryLimits, HistoryRow, PastState, pack_entry, unpack_entries
 from bridge.parking.identity import Ids
@@ -183,6 +185,29 @@ async def test_the_loop_writes_after_a_second_by_itself(monkeypatch: pytest.Monk
     await asyncio.wait_for(written.wait(), 5)
     assert len(desk.rows()) == 1
     running.cancel()
+
+
+async def test_no_call_keeps_the_store_from_claims_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.pipeline.history._PACK_SOON_S", 0.0)
+    desk = Desk()
+    calls: list[int] = []
+    written = asyncio.Event()
+    record = desk.store.record
+
+    async def counting(pieces: Mapping[int, Sequence[Piece]], most: int) -> object:
+        calls.append(sum(piece.entries for some in pieces.values() for piece in some))
+        if sum(calls) == 10_000:
+            written.set()
+        return await record(pieces, most)
+
+    monkeypatch.setattr(desk.store, "record", counting)
+    running = asyncio.create_task(desk.historian.run())
+    for _ in range(100):
+        desk.historian.confirmed(desk.memory.now_ms(), [desk.claim(n % SHARDS) for n in range(100)])
+    await asyncio.wait_for(written.wait(), 5)
+    running.cancel()
+    assert max(calls) <= 2_500
+    assert len(desk.rows()) == 10_000
 
 
 async def test_a_message_that_was_delivered_was_claimed_and_published_before() -> None:
