@@ -168,7 +168,6 @@ async def measure(server: str, folder: Path, sizes: Sequence[int] = ORDER) -> Co
 
 async def _one_size(store: RedisStore, load: _Load, broker: str, size: int, counted: Any) -> None:
     claims: list[list[Claim]] = []
-    batches = [load.batch(size, broker) for _ in range(_BATCHES[size])]
 
     async def park(batch: Batch) -> None:
         await store.park({0: batch})
@@ -180,7 +179,13 @@ async def _one_size(store: RedisStore, load: _Load, broker: str, size: int, coun
     await park(load.batch(1, broker))  # loads the scripts
     await claim()
     await store.settle(claims.pop())
+    # Made here, because a record is parked only if its offset is the highest so far.
+    batches = [load.batch(size, broker) for _ in range(_BATCHES[size])]
+    before = await store.parked_by_route(["orders"])
     await counted(f"park, {broker}", size, [lambda batch=batch: park(batch) for batch in batches])
+    parked = (await store.parked_by_route(["orders"]))["orders"] - before["orders"]
+    if parked != size * len(batches):
+        raise RuntimeError(f"{len(batches)} batches of {size} parked {parked}")
     if broker == "rabbitmq":
         await counted("claim", size, [claim for _ in batches])
         if [len(some) for some in claims] != [size] * len(batches):
