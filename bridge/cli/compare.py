@@ -18,7 +18,6 @@ from bridge.lab.compare import check_redis, lacking, measurement
 from bridge.lab.compare_modes import (
     BY_NAME,
     ComparePlan,
-    Mode,
     as_set,
     chosen_modes,
     left_out,
@@ -26,9 +25,9 @@ from bridge.lab.compare_modes import (
     with_options,
 )
 from bridge.lab.compare_page import missing, write_figures, write_pictures
-from bridge.lab.compare_result import ModeResult, complaints, document, unfinished
+from bridge.lab.compare_result import Comparison
 from bridge.lab.compare_table import print_table
-from bridge.lab.compare_verdict import scope, verdict
+from bridge.lab.compare_verdict import sentences
 from bridge.lab.load_runner import ProgressBar
 from bridge.lab.machine import own_versions
 from bridge.lab.trial import every_signal_interrupts, uninterrupted
@@ -77,7 +76,6 @@ def compare(
 
 def _measure(settings: Settings, plan: ComparePlan, wanted: list[str], output: Output, out: Path | None) -> None:
     """Measure and report, even if it is interrupted. Raises ``PostdateError`` for faults."""
-    results: list[ModeResult] = []
     versions = own_versions()
     with every_signal_interrupts():
         how, longest_ms = settings.levels.rounding, max(longest for _, longest in plan.delays_ms())
@@ -93,56 +91,44 @@ def _measure(settings: Settings, plan: ComparePlan, wanted: list[str], output: O
         if hint := missing():
             say(hint)
         say(load_sentence(plan, modes))
-        report = partial(_report, results, modes, absent, plan, settings, versions, output, folder)
+        comparison = Comparison(plan, modes, absent)
+        report = partial(_report, comparison, settings, versions, output, folder)
         # The report comes last, after the bar is gone and everything is deleted.
         with reporting(report), ProgressBar(len(plan.titles(modes))) as bar:
             for mode in modes:
                 with measurement(settings, plan, mode, bar, versions) as measuring:
-                    results.append(measuring.result)
+                    comparison.results.append(measuring.result)
                     measuring.run()
-            if wrong := complaints(results):
+            if wrong := comparison.complaints():
                 raise PostdateError(f"Messages were not delivered as they must be. {'; '.join(wrong)}.")
 
 
-def _report(
-    results: list[ModeResult],
-    modes: list[Mode],
-    absent: dict[str, str],
-    plan: ComparePlan,
-    settings: Settings,
-    versions: dict[str, str],
-    output: Output,
-    folder: Path,
-) -> None:
+def _report(comparison: Comparison, settings: Settings, versions: dict[str, str], output: Output, folder: Path) -> None:
     """Write everything to the folder and print it. Without any figures, remove the folder.
 
     The figures are always written. Drawing takes seconds: an interrupt there is reported with what is missing. Raises
     ``PostdateError`` if a file cannot be written, after printing.
     """
-    measured = [result for result in results if result.steps]
-    if not measured:
+    if not comparison.measured:
         with suppress(OSError):  # it existed before and is not empty
             folder.rmdir()
         return
-    report = {**about(datetime.now().astimezone(), versions), "settings": _report_settings(settings)}
-    warnings = unfinished(results, modes, plan)
-    judgements = [f"{scope(plan)}:", *map(str, verdict(measured, plan, absent))]
-    found = document(measured, absent, plan, report, not warnings, judgements)
+    comparison.about = about(datetime.now().astimezone(), versions) | {"settings": _report_settings(settings)}
     try:
         with uninterrupted():
-            write_figures(folder, found, measured, plan, report)
+            write_figures(folder, comparison)
         say("Drawing the pictures ...")
-        written = write_pictures(folder, measured, absent, plan, report, warnings)
+        written = write_pictures(folder, comparison)
     except KeyboardInterrupt:
         with uninterrupted():
             say(f"Written to {folder}: compare.json and table.md. No report: drawing was interrupted.")
         raise
     finally:
         if output is Output.TEXT:
-            print_table(measured, plan, absent)
+            print_table(comparison)
         else:
-            (to.document if output is Output.JSON else to.line)(found)
-        for sentence in warnings:
+            (to.document if output is Output.JSON else to.line)(comparison.document(sentences(comparison)))
+        for sentence in comparison.unfinished():
             say(sentence)
     say(written)
 

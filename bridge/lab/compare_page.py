@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
 from importlib.util import find_spec
-from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from bridge.lab.command import write_whole
-from bridge.lab.compare_modes import ComparePlan, Mode
-from bridge.lab.compare_result import ModeResult, complaints
-from bridge.lab.compare_table import TableLine, lines, markdown, notes
-from bridge.lab.compare_verdict import scope, verdict
+from bridge.lab.compare_modes import Mode
+from bridge.lab.compare_result import Comparison
+from bridge.lab.compare_table import Column, markdown, notes, tables
+from bridge.lab.compare_verdict import scope, sentences, verdict
+
+if TYPE_CHECKING:
+    from bridge.lab.compare_plots import Chart
 
 NO_PICTURES = "no pictures, because matplotlib is not installed: pip install matplotlib"
 _PAGE = """<!DOCTYPE html>
@@ -59,82 +61,54 @@ METHOD = (
 )
 
 
-class Picture(NamedTuple):
-    """One picture as PNG, on a light ground and on a dark one. ``text`` is its description and alternative."""
-
-    name: str
-    title: str
-    text: str
-    light: bytes
-    dark: bytes
-
-
 def missing() -> str:
     """What the report will lack, in a sentence, before the measurement; "" if nothing."""
     return "" if find_spec("matplotlib") else f"There will be no report and {NO_PICTURES}."
 
 
-def write_figures(
-    folder: Path, found: Mapping[str, Any], results: Sequence[ModeResult], plan: ComparePlan, about: Mapping[str, Any]
-) -> None:
-    """Write the document and the table to an existing folder. Raises ``PostdateError``."""
+def write_figures(folder: Path, comparison: Comparison) -> dict[str, Any]:
+    """Write the document and the table to an existing folder. Return the document. Raises ``PostdateError``."""
+    found = comparison.document(sentences(comparison))
     write_whole(folder / "compare.json", json.dumps(found, indent=1) + "\n")
-    write_whole(folder / "table.md", markdown(results, plan, about))
+    write_whole(folder / "table.md", markdown(comparison))
+    return found
 
 
-def write_pictures(
-    folder: Path,
-    results: Sequence[ModeResult],
-    left_out: Mapping[str, str],
-    plan: ComparePlan,
-    about: Mapping[str, Any],
-    warnings: Sequence[str],
-) -> str:
+def write_pictures(folder: Path, comparison: Comparison) -> str:
     """Write the pictures and the page beside the figures. Return a sentence about all files.
 
     Raises ``PostdateError``.
     """
     try:
-        from bridge.lab.compare_plots import DARK, LIGHT, charts
+        from bridge.lab.compare_plots import charts
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         return f"Written to {folder}: compare.json and table.md; no report and {NO_PICTURES}."
-    pictures = [
-        Picture(chart.name, chart.title, chart.text, chart.png(LIGHT), chart.png(DARK))
-        for chart in charts(results, plan)
-    ]
-    for picture in pictures:
-        write_whole(folder / f"{picture.name}.png", picture.light)
-        write_whole(folder / f"{picture.name}-dark.png", picture.dark)
-    sentences = [*warnings, *(f"Faults: {sentence}." for sentence in complaints(results))]
-    text = page(results, lines(results, plan), pictures, left_out, about, sentences, plan)
-    write_whole(folder / "report.html", text)
-    return f"Written to {folder}: report.html, compare.json, table.md and {len(pictures)} pictures."
+    drawn = charts(comparison)
+    for chart in drawn:
+        write_whole(folder / f"{chart.name}.png", chart.light)
+        write_whole(folder / f"{chart.name}-dark.png", chart.dark)
+    write_whole(folder / "report.html", page(comparison, drawn))
+    return f"Written to {folder}: report.html, compare.json, table.md and {len(drawn)} pictures."
 
 
-def page(
-    results: Sequence[ModeResult],
-    found: Sequence[TableLine],
-    pictures: Sequence[Picture],
-    left_out: Mapping[str, str],
-    about: Mapping[str, Any],
-    warnings: Sequence[str],
-    plan: ComparePlan,
-) -> str:
-    """The HTML file. ``warnings`` are sentences for its top: faults, and what is incomplete."""
-    absent = (f"<p>Left out: {escape(name)}, because {escape(reason)}.</p>" for name, reason in left_out.items())
-    judgements = verdict(results, plan, left_out)
+def page(comparison: Comparison, drawn: Sequence[Chart] = ()) -> str:
+    """The HTML file. Its top says which faults there are, and what is incomplete."""
+    plan, about = comparison.plan, comparison.about
+    modes = [result.mode for result in comparison.measured]
+    warnings = [*comparison.unfinished(), *(f"Faults: {sentence}." for sentence in comparison.complaints())]
+    absent = (f"<p>Left out: {escape(name)}, because {escape(why)}.</p>" for name, why in comparison.left_out.items())
     return _PAGE.format(
         date=escape(about["date"][:10]),
         about=escape(_about(about)),
         warnings="\n".join(f"<p><strong>{escape(sentence)}</strong></p>" for sentence in warnings),
         scope=escape(scope(plan)),
-        verdict="".join(f"<li><b>{escape(each.label)}:</b> {escape(each.text)}</li>" for each in judgements),
-        ways="\n".join([*(_described(result.mode) for result in results), *absent]),
-        figures="\n".join(map(_figure, pictures)),
+        verdict="".join(f"<li><b>{escape(each.label)}:</b> {escape(each.text)}</li>" for each in verdict(comparison)),
+        ways="\n".join([*map(_described, modes), *absent]),
+        figures="\n".join(map(_figure, drawn)),
         notes=escape(" ".join(notes(plan))),
-        tables="\n".join(_tables(results, found)),
+        tables="\n".join(_table(modes, title, columns) for title, columns in tables(comparison).items()),
         method="".join(f"<p>{escape(paragraph)}</p>" for paragraph in METHOD),
         settings=escape(", ".join(f"{name} = {value}" for name, value in about["settings"].items())),
     )
@@ -155,29 +129,24 @@ def _described(mode: Mode) -> str:
     )
 
 
-def _figure(picture: Picture) -> str:
-    light, dark = (f"data:image/png;base64,{b64encode(png).decode()}" for png in (picture.light, picture.dark))
+def _figure(chart: Chart) -> str:
+    light, dark = (f"data:image/png;base64,{b64encode(png).decode()}" for png in (chart.light, chart.dark))
     return (
-        f'<h2>{escape(picture.title)}</h2><figure><picture><source media="(prefers-color-scheme: dark)" '
-        f'srcset="{dark}"><img alt="{escape(picture.text)}" src="{light}"></picture>'
-        f"<figcaption>{escape(picture.text)}</figcaption></figure>"
+        f'<h2>{escape(chart.title)}</h2><figure><picture><source media="(prefers-color-scheme: dark)" '
+        f'srcset="{dark}"><img alt="{escape(chart.text)}" src="{light}"></picture>'
+        f"<figcaption>{escape(chart.text)}</figcaption></figure>"
     )
 
 
-def _tables(results: Sequence[ModeResult], found: Sequence[TableLine]) -> Iterator[str]:
-    """A table for each group, a row for each mode: no wider than a phone."""
-    for group, members in groupby(found, key=lambda line: line.question.group):
-        lines = list(members)
-        head = "".join(f"<th>{escape(line.question.label)}</th>" for line in lines)
-        rows = [f"<table><caption>{escape(group)}</caption><thead><tr><th></th>{head}</tr></thead><tbody>"]
-        for place, result in enumerate(results):
-            cells = "".join(
-                f"<td>{escape(cell.text)}</td>" if cell.text else f'<td class="why">{escape(cell.why)}</td>'
-                for cell in (line.cells[place] for line in lines)
-            )
-            rows.append(f"<tr><th>{_mark(result.mode)}{escape(result.mode.title)}</th>{cells}</tr>")
-        notes_below = (f'<p class="note">{escape(line.question.note)}</p>' for line in lines if line.question.note)
-        yield "\n".join([*rows, "</tbody></table>", *notes_below])
+def _table(modes: Sequence[Mode], title: str, columns: Sequence[Column]) -> str:
+    """A row for each mode: no wider than a phone."""
+    head = "".join(f"<th>{escape(asked.label)}</th>" for asked, _ in columns)
+    parts = [f"<table><caption>{escape(title)}</caption><thead><tr><th></th>{head}</tr></thead><tbody>"]
+    for mode, *row in zip(modes, *(cells for _, cells in columns), strict=True):
+        cells = (f"<td>{escape(text)}</td>" if text else f'<td class="why">{escape(why)}</td>' for text, why in row)
+        parts.append(f"<tr><th>{_mark(mode)}{escape(mode.title)}</th>{''.join(cells)}</tr>")
+    notes_below = (f'<p class="note">{escape(asked.note)}</p>' for asked, _ in columns if asked.note)
+    return "\n".join([*parts, "</tbody></table>", *notes_below])
 
 
 def _mark(mode: Mode) -> str:

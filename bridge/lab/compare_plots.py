@@ -6,17 +6,18 @@ A mode has the same colour and line style in all pictures. Each picture has a li
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from bridge.lab.compare_modes import MODES, ComparePlan, Mode
-from bridge.lab.compare_result import TIMELINE_BIN_S, CompareStep, ModeResult, Points
+from bridge.lab.compare_modes import BY_NAME, Mode
+from bridge.lab.compare_result import TIMELINE_BIN_S, CompareStep, Comparison, Points
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 _WIDTH, _PANEL_HEIGHT = 9.0, 2.4
 
 
-@dataclass(frozen=True)
-class Theme:
+class Theme(NamedTuple):
     """The colours of a picture. ``lift`` (0 to 1) moves a mode's colour towards ``ink``, away from a dark ground."""
 
     ground: str
@@ -64,9 +64,36 @@ _LEAST_MS = 0.1
 #: The approximate number of bars in a timeline.
 _BARS = 110
 _SHARES = {0.5: "half", 0.9: "90 %", 0.99: "99 %", 0.999: "99.9 %", 0.9999: "99.99 %"}
+#: Title and description of each picture.
+_TEXTS = {
+    "lateness": (
+        "How late",
+        "How late messages arrived, a line for each way; lower is better. Look above 99 %: one message in a hundred "
+        "was later than that. Lateness counts from the rounded due time; the next picture includes the rounding.",
+    ),
+    "delays": (
+        "Short delays and long ones",
+        "Each dot is a message: how much later than requested it arrived, rounding included, at {rate:,g} messages a "
+        "second. A flat, low band is best. A slope is rounding up or, in one TTL queue, a short delay behind a long "
+        "one. A single low dot asked for exactly a level or a whole second.",
+    ),
+    "throughput": (
+        "How many",
+        "One flood: {count:,} messages with the same delay, published as fast as the broker confirms them. Pale: "
+        "messages published per second. Full: messages delivered per second, once they were due. That is how fast a "
+        "flood drains, and no rate that can be held.",
+    ),
+    "burst": (
+        "Around a burst",
+        "{count:,} messages that are due at one moment: when and how fast they were published (grey) and delivered "
+        "(coloured). High and narrow, just behind the dashed line, is best. A start far behind it is rounding.",
+    ),
+}
+#: What is drawn of each mode.
+_Drawn = Sequence[tuple[Mode, CompareStep]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Chart:
     """What a picture shows. ``text`` is its description and alternative, ``draw`` makes its figure in a theme."""
 
@@ -75,49 +102,45 @@ class Chart:
     text: str
     draw: Callable[[Theme], Figure]
 
-    def png(self, theme: Theme) -> bytes:
-        """The picture in the colours of a theme."""
+    @cached_property
+    def light(self) -> bytes:
+        """The picture as PNG on a light ground."""
+        return self._png(LIGHT)
+
+    @cached_property
+    def dark(self) -> bytes:
+        """The picture as PNG on a dark ground."""
+        return self._png(DARK)
+
+    def _png(self, theme: Theme) -> bytes:
         file = io.BytesIO()
         with mpl.rc_context(theme.style()):
             self.draw(theme).savefig(file, format="png", dpi=160)
         return file.getvalue()
 
 
-def charts(results: Sequence[ModeResult], plan: ComparePlan) -> Iterator[Chart]:
+def charts(comparison: Comparison) -> list[Chart]:
     """The charts for which there are figures, in the order of the page."""
-    rates = [rate for rate in plan.rates if any(result.at_rate(rate) for result in results)]
-    if rates:
-        text = (
-            "How late messages arrived, a line for each way; lower is better. Look above 99 %: one message in a "
-            "hundred was later than that. Lateness counts from the rounded due time; the next picture includes the "
-            "rounding."
-        )
-        yield Chart("lateness", "How late", text, lambda theme: _lateness(results, rates, theme))
-    rate = plan.rates[-1]
-    dotted = [(result.mode, step) for result in results if (step := result.at_rate(rate)) and step.by_delay]
-    if dotted:
-        text = (
-            "Each dot is a message: how much later than requested it arrived, rounding included, at "
-            f"{rate:,g} messages a second. A flat, low band is best. A slope is rounding up or, in one TTL queue, a "
-            "short delay behind a long one. A single low dot asked for exactly a level or a whole second."
-        )
-        yield Chart("delays", "Short delays and long ones", text, lambda theme: _delays(dotted, theme))
-    floods = [(result.mode, flood) for result in results if (flood := result.figures("flood"))]
-    if floods:
-        text = (
-            f"One flood: {plan.count:,} messages with the same delay, published as fast as the broker confirms them. "
-            "Pale: messages published per second. Full: messages delivered per second, once they were due. That is how "
-            "fast a flood drains, and no rate that can be held."
-        )
-        yield Chart("throughput", "How many", text, lambda theme: _throughput(floods, theme))
-    bursts = [(result.mode, step) for result in results for step in result.of("burst") if step.timeline]
-    if bursts:
-        text = (
-            f"{plan.count:,} messages that are due at one moment: when and how fast they were published (grey) and "
-            "delivered (coloured). High and narrow, just behind the dashed line, is best. A start far behind it is "
-            "rounding."
-        )
-        yield Chart("burst", "Around a burst", text, lambda theme: _burst(bursts, theme))
+
+    def drawn(kind: str, rate: float = 0) -> _Drawn:
+        return [(result.mode, step) for result in comparison.measured if (step := result.step(kind, rate))]
+
+    plan = comparison.plan
+    rates = {rate: steps for rate in plan.rates if (steps := drawn("rate", rate))}
+    dots = [(mode, step) for mode, step in drawn("rate", plan.rates[-1]) if step.by_delay]
+    bursts = [(mode, step) for mode, step in drawn("burst") if step.timeline]
+    found: dict[str, tuple[Callable[[Any, Theme], Figure], Any]] = {
+        "lateness": (_lateness, rates),
+        "delays": (_delays, dots),
+        "throughput": (_throughput, drawn("flood")),
+        "burst": (_burst, bursts),
+    }
+    texts = {name: text.format(rate=plan.rates[-1], count=plan.count) for name, (_, text) in _TEXTS.items()}
+    return [
+        Chart(name, _TEXTS[name][0], texts[name], partial(draw, steps))
+        for name, (draw, steps) in found.items()
+        if steps
+    ]
 
 
 def _panels(titles: Sequence[str], columns: int, below: str, left: str) -> tuple[Figure, list[Axes]]:
@@ -137,24 +160,23 @@ def _panels(titles: Sequence[str], columns: int, below: str, left: str) -> tuple
     return figure, panels[: len(titles)]
 
 
-def _lateness(results: Sequence[ModeResult], rates: Sequence[float], theme: Theme) -> Figure:
+def _lateness(rates: dict[float, _Drawn], theme: Theme) -> Figure:
     """A panel for each rate: lateness over the share of messages, with scales that show the tail."""
     titles = [f"{rate:,g} messages a second" for rate in rates]
     figure, panels = _panels(titles, 2, "of all messages", "late by at most, ms")
     last = 2.0
-    for rate, axes in zip(rates, panels, strict=True):
-        for result in results:
-            step = result.at_rate(rate)
-            if step is None or not step.curve:
+    for axes, steps in zip(panels, rates.values(), strict=True):
+        for mode, step in steps:
+            if not step.curve:
                 continue
             # 1 / (1 - share): 2 for half, 1000 for 99.9 %. The maximum is placed by its single message.
             least = 1 / max(float(step.figures["messages"] or 1), 1.0)
             xs = [1 / max(1 - share, least) for share, _ in step.curve]
-            dashes = _DASHES[[mode.name for mode in MODES].index(result.mode.name) % len(_DASHES)]
-            colour, title = theme.colour(result.mode), result.mode.title
-            axes.plot(xs, [ms for _, ms in step.curve], color=colour, linewidth=2, linestyle=dashes, label=title)
+            dashes = _DASHES[list(BY_NAME).index(mode.name) % len(_DASHES)]
+            ys = [ms for _, ms in step.curve]
+            axes.plot(xs, ys, color=theme.colour(mode), linewidth=2, linestyle=dashes, label=mode.title)
             last = max(last, xs[-1])
-        axes.set(xscale="log", yscale="log")
+        axes.set(xscale="log")
         _late_axis(axes)
     ticks = {1 / (1 - share): name for share, name in _SHARES.items() if 1 / (1 - share) <= last}
     panels[0].xaxis.set_major_locator(FixedLocator(list(ticks)))
@@ -162,40 +184,39 @@ def _lateness(results: Sequence[ModeResult], rates: Sequence[float], theme: Them
     panels[0].xaxis.set_minor_locator(NullLocator())
     panels[0].set_xlim(1, last * 1.02)
     named = {text: line for axes in panels for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(MODES))
+    figure.legend(named.values(), named.keys(), loc="outside upper center", ncols=len(BY_NAME))
     return figure
 
 
-def _delays(drawn: Sequence[tuple[Mode, CompareStep]], theme: Theme) -> Figure:
+def _delays(drawn: _Drawn, theme: Theme) -> Figure:
     """Each dot is a message: its requested delay, and how much later it arrived."""
     figure, panels = _panels([mode.title for mode, _ in drawn], 4, "requested delay", "later by, ms")
     for (mode, step), axes in zip(drawn, panels, strict=True):
         xs, ys = zip(*((asked / 1000, max(late, _LEAST_MS)) for asked, late in step.by_delay), strict=True)
         axes.scatter(xs, ys, s=5, color=theme.colour(mode), linewidths=0, alpha=0.7, rasterized=True)
-        axes.set_yscale("log")
         _late_axis(axes)
     _in_seconds(panels[0])
     return figure
 
 
-def _throughput(floods: Sequence[tuple[Mode, Any]], theme: Theme) -> Figure:
+def _throughput(floods: _Drawn, theme: Theme) -> Figure:
     """Two bars for each mode."""
     figure = Figure(figsize=(_WIDTH, 0.6 + 0.6 * len(floods)), layout="constrained")
     axes = figure.subplots()
     for place, (mode, flood) in enumerate(floods):
         for offset, name, shade, word in ((-0.19, "publish_per_s", 0.45, "in"), (0.19, "deliver_per_s", 1.0, "out")):
-            value = float(flood[name] or 0)
+            value = float(flood.figures[name] or 0)
             bar = axes.barh(place + offset, value, 0.34, color=theme.colour(mode), alpha=shade)
             axes.bar_label(bar, [f"{value:,.0f} {word}"], padding=4)
     axes.set_yticks(range(len(floods)), [mode.title for mode, _ in floods])
     axes.invert_yaxis()
     axes.margins(x=0.15)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("messages a second")
     return figure
 
 
-def _burst(bursts: Sequence[tuple[Mode, CompareStep]], theme: Theme) -> Figure:
+def _burst(bursts: _Drawn, theme: Theme) -> Figure:
     """A panel for each mode: publishing and arrivals around the common due moment."""
     below = "from the moment at which all are due"
     figure, panels = _panels([mode.title for mode, _ in bursts], 4, below, "thousands a second")
@@ -227,6 +248,7 @@ def wider(timeline: Points, bins: int) -> Points:
 
 def _late_axis(axes: Axes) -> None:
     """Limit the axis to the lowest lateness. Lines below it leave the picture instead of being clamped."""
+    axes.set_yscale("log")
     low, high = axes.get_ylim()
     axes.set_ylim(max(low, _LEAST_MS), max(high, 10 * _LEAST_MS))
     axes.yaxis.set_major_locator(LogLocator(numticks=8))
@@ -235,5 +257,5 @@ def _late_axis(axes: Axes) -> None:
 
 
 def _in_seconds(axes: Axes) -> None:
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} s"))
+    axes.xaxis.set_major_formatter("{x:g} s")
     axes.locator_params(axis="x", nbins=5)

@@ -13,8 +13,6 @@ from bridge.lab.figures import FAULTS, Figures, faults, faults_sentence
 PROCESSES = ("bridge", "broker", "store")
 #: The version of the document. Raise it when a figure changes its name or meaning.
 FORMAT = 1
-
-
 #: The width of a timeline's bins.
 TIMELINE_BIN_S = 0.02
 
@@ -46,17 +44,10 @@ class ModeResult:
     #: Why the measurement ended early; "" if it did not.
     failed: str = ""
 
-    def of(self, kind: str) -> list[CompareStep]:
-        """The steps of one kind."""
-        return [step for step in self.steps if step.kind == kind]
-
-    def figures(self, kind: str) -> Figures:
-        """The figures of the only step of a kind; empty if it was not measured."""
-        return next((step.figures for step in self.of(kind)), {})
-
-    def at_rate(self, rate: float) -> CompareStep | None:
-        """The step that held this rate."""
-        return next((step for step in self.of("rate") if step.figures["rate_per_s"] == rate), None)
+    def step(self, kind: str, rate: float = 0) -> CompareStep | None:
+        """The step of a kind; of several, the one that held this rate."""
+        found = (step for step in self.steps if step.kind == kind)
+        return next((step for step in found if not rate or step.figures["rate_per_s"] == rate), None)
 
     def faults(self) -> dict[str, int]:
         """Messages of all steps that were lost, duplicated, early, refused or out of order; only what is not 0."""
@@ -66,68 +57,71 @@ class ModeResult:
         """The number of messages of all steps that should arrive."""
         return sum(int(step.figures["messages"] or 0) for step in self.steps if step.kind != "backlog")
 
+    def processor_us(self, figures: Figures) -> float | None:
+        """Processor time per message of all processes that take part; None if one of them is unknown."""
+        parts = [figures.get(f"{process}_cpu_us") for process in PROCESSES if self.takes_part(process)]
+        return None if None in parts else sum(float(part or 0) for part in parts)
 
-def complaints(results: Sequence[ModeResult]) -> list[str]:
-    """A sentence for each of postdate's own modes with faults."""
-    return [
-        faults_sentence(result.mode.name, faults)
-        for result in results
-        if result.mode.ours and (faults := _broken(result))
-    ]
-
-
-def _broken(result: ModeResult) -> dict[str, int]:
-    """Its faults, except those by its own rule: the nearest level may be a shorter one."""
-    by_rule = {"early"} if result.mode.rounding is Rounding.NEAREST else set()
-    return {name: count for name, count in result.faults().items() if name not in by_rule}
+    def takes_part(self, process: str) -> bool:
+        """Whether the mode uses a process of ``PROCESSES``."""
+        return {"bridge": self.mode.bridged, "store": self.mode.route_mode == "redis"}.get(process, True)
 
 
-def unfinished(results: Sequence[ModeResult], modes: Sequence[Mode], plan: ComparePlan) -> list[str]:
-    """A sentence that names the modes without all their steps; none if all are complete."""
-    done = {result.mode.name: len(result.steps) for result in results}
-    short = [mode.name for mode in modes if done.get(mode.name, 0) < len(plan.titles([mode]))]
-    if not short:
-        return []
-    reasons = [f"{result.mode.name} failed: {result.failed.rstrip('.')}." for result in results if result.failed]
-    return [f"The measurement is incomplete. Modes without all figures: {', '.join(short)}.", *reasons]
+@dataclass
+class Comparison:
+    """Everything that a report is made from. ``left_out`` has the modes that cannot be measured here, with reasons.
+
+    ``about`` says when, where and with which versions and settings it was measured.
+    """
+
+    plan: ComparePlan
+    modes: Sequence[Mode] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    results: list[ModeResult] = field(default_factory=list)
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> list[ModeResult]:
+        """The results with figures."""
+        return [result for result in self.results if result.steps]
+
+    def complaints(self) -> list[str]:
+        """A sentence for each of postdate's own modes with faults. The nearest level may by rule be a shorter one."""
+        found = []
+        for result in self.results:
+            by_rule = {"early"} if result.mode.rounding is Rounding.NEAREST else set()
+            broken = {name: count for name, count in result.faults().items() if name not in by_rule}
+            if result.mode.ours and broken:
+                found.append(faults_sentence(result.mode.name, broken))
+        return found
+
+    def unfinished(self) -> list[str]:
+        """A sentence that names the modes without all their steps; none if all are complete."""
+        done = {result.mode.name: len(result.steps) for result in self.results}
+        short = [mode.name for mode in self.modes if done.get(mode.name, 0) < len(self.plan.titles([mode]))]
+        if not short:
+            return []
+        failed = [result for result in self.results if result.failed]
+        reasons = [f"{result.mode.name} failed: {result.failed.rstrip('.')}." for result in failed]
+        return [f"The measurement is incomplete. Modes without all figures: {', '.join(short)}.", *reasons]
+
+    def document(self, verdict: Sequence[str]) -> dict[str, Any]:
+        """Everything as JSON: date, machine, versions and settings, plan, steps with drawn points, modes left out."""
+        return {
+            "format": FORMAT,
+            **self.about,
+            "plan": {**asdict(self.plan), "backlog": self.plan.backlog},
+            "ok": not (self.unfinished() or self.complaints()),
+            "verdict": list(verdict),
+            "modes": [_mode(result.mode, result.steps) for result in self.measured],
+            "left_out": dict(self.left_out),
+        }
 
 
-def takes_part(mode: Mode, process: str) -> bool:
-    """Whether a mode uses a process of ``PROCESSES``."""
-    return {"bridge": mode.bridged, "store": mode.route_mode == "redis"}.get(process, True)
-
-
-def processor_us(mode: Mode, figures: Figures) -> float | None:
-    """Processor time per message of all processes that take part; None if one of them is unknown."""
-    parts = [figures.get(f"{process}_cpu_us") for process in PROCESSES if takes_part(mode, process)]
-    return None if None in parts else sum(float(part or 0) for part in parts)
-
-
-def document(
-    results: Sequence[ModeResult],
-    left_out: Mapping[str, str],
-    plan: ComparePlan,
-    about: Mapping[str, Any],
-    complete: bool,
-    verdict: Sequence[str],
-) -> dict[str, Any]:
-    """Everything: ``about`` (date, machine, versions, settings), plan, steps with drawn points, modes left out."""
-    return {
-        "format": FORMAT,
-        **about,
-        "plan": {**asdict(plan), "backlog": plan.backlog},
-        "ok": complete and not complaints(results),
-        "verdict": list(verdict),
-        "modes": [_mode(result) for result in results],
-        "left_out": dict(left_out),
-    }
-
-
-def _mode(result: ModeResult) -> dict[str, Any]:
-    mode = result.mode
+def _mode(mode: Mode, steps: Sequence[CompareStep]) -> dict[str, Any]:
     return {
         **{name: getattr(mode, name) for name in ("name", "title", "how", "cannot")},
         "can_be_cancelled": mode.cancel,
         "rounding": mode.rounding.value,
-        "steps": [{key: value for key, value in asdict(step).items() if value} for step in result.steps],
+        "steps": [{key: value for key, value in asdict(step).items() if value} for step in steps],
     }

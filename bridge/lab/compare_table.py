@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from bridge.lab.compare_modes import ComparePlan, caution
-from bridge.lab.compare_result import PROCESSES, ModeResult, processor_us, takes_part
-from bridge.lab.compare_verdict import headline, scope, verdict
+from bridge.lab.compare_result import PROCESSES, Comparison, ModeResult
+from bridge.lab.compare_verdict import headline, sentences
 from bridge.lab.figures import Figures, number
 from bridge.telemetry.printable import say
 
@@ -51,17 +51,18 @@ class Question(NamedTuple):
     column: str = ""
 
 
-class TableLine(NamedTuple):
-    """A question and each mode's answer, or why it has none."""
-
-    question: Question
-    cells: tuple[Cell, ...]
+#: A question and each mode's answer.
+Column = tuple[Question, list[Cell]]
 
 
-def lines(results: Sequence[ModeResult], plan: ComparePlan) -> list[TableLine]:
-    """All lines that at least one mode has an answer to."""
-    found = [TableLine(asked, tuple(_cell(result, plan, asked) for result in results)) for asked in questions(plan)]
-    return [line for line in found if any(cell.text for cell in line.cells)]
+def tables(comparison: Comparison) -> dict[str, list[Column]]:
+    """The columns of each group. Left out are questions that no mode has an answer to."""
+    found: dict[str, list[Column]] = {}
+    for asked in questions(comparison.plan):
+        cells = [_cell(result, comparison.plan, asked) for result in comparison.measured]
+        if any(cell.text for cell in cells):
+            found.setdefault(asked.group, []).append((asked, cells))
+    return found
 
 
 def questions(plan: ComparePlan) -> Iterator[Question]:
@@ -128,10 +129,10 @@ def _figures(result: ModeResult, asked: Question) -> Figures | None:
     if asked.kind == _ALL:
         none = dict.fromkeys(("lost", "duplicates", "early", "refused"), 0)
         return {"sent": result.messages(), **none, **result.faults()}
-    step = result.at_rate(asked.rate) if asked.rate else next(iter(result.of(asked.kind)), None)
+    step = result.step(asked.kind, asked.rate)
     if step is None:
         return None
-    figures = {**step.figures, "cpu_us": processor_us(result.mode, step.figures)}
+    figures = {**step.figures, "cpu_us": result.processor_us(step.figures)}
     messages = float(figures["messages"] or 1)
     for process in PROCESSES:
         grew = float(figures.get(f"{process}_grew_bytes") or 0)
@@ -148,7 +149,7 @@ def _why_missing(result: ModeResult, plan: ComparePlan, asked: Question, figures
     mode, process = result.mode, asked.name.partition("_")[0]
     if asked.kind not in plan.kinds:
         return _NOT_IN_PLAN
-    if process in PROCESSES and not takes_part(mode, process):
+    if process in PROCESSES and not result.takes_part(process):
         return f"no {process}"
     if figures is None and asked.kind in plan.kinds_of(mode):
         return "failed" if result.failed else "not reached"
@@ -184,49 +185,46 @@ def _not_measured(plan: ComparePlan) -> str:
     return f"{_NOT_IN_PLAN.capitalize()}: {', '.join(missing)}." if missing else ""
 
 
-def print_table(results: Sequence[ModeResult], plan: ComparePlan, left_out: Mapping[str, str]) -> None:
+def print_table(comparison: Comparison) -> None:
     """Print the verdict, and a table for each group, with a row for each mode.
 
     In a pipe, print a tab-separated row for each figure of each mode. The verdict goes to standard error.
     """
-    judgements = [f"{scope(plan)}:", *map(str, verdict(results, plan, left_out))]
+    titles = [result.mode.title for result in comparison.measured]
     if not sys.stdout.isatty():
-        for sentence in judgements:
+        for sentence in sentences(comparison):
             say(sentence)
         print("group", "figure", "mode", "value", sep="\t")
-        for asked, cells in lines(results, plan):
-            for result, cell in zip(results, cells, strict=True):
+        for asked, cells in chain.from_iterable(tables(comparison).values()):
+            for title, cell in zip(titles, cells, strict=True):
                 if cell.text:
-                    print(asked.group, asked.label, result.mode.title, cell.text, sep="\t")
+                    print(asked.group, asked.label, title, cell.text, sep="\t")
         return
     console = Console(highlight=False)
-    console.print(*judgements, sep="\n- ", end="\n\n", markup=False)
-    widest = max(len(result.mode.title) for result in results)
-    for group, members in groupby(lines(results, plan), key=lambda line: line.question.group):
-        found = list(members)
+    console.print(*sentences(comparison), sep="\n- ", end="\n\n", markup=False)
+    for group, columns in tables(comparison).items():
         table = Table(title=group, title_justify="left", box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
-        table.add_column(width=widest)
-        for line in found:
-            table.add_column(line.question.label, justify="right", min_width=_CELL_LEAST)
-        for place, result in enumerate(results):
-            row = (line.cells[place] for line in found)
-            table.add_row(result.mode.title, *(cell.text or Text(cell.why, style="dim") for cell in row))
+        table.add_column(width=max(map(len, titles)))
+        for asked, _ in columns:
+            table.add_column(asked.label, justify="right", min_width=_CELL_LEAST)
+        for title, *row in zip(titles, *(cells for _, cells in columns), strict=True):
+            table.add_row(title, *(cell.text or Text(cell.why, style="dim") for cell in row))
         console.print(table)
-    console.print(_not_measured(plan))
+    console.print(_not_measured(comparison.plan))
 
 
-def markdown(results: Sequence[ModeResult], plan: ComparePlan, about: Mapping[str, Any]) -> str:
+def markdown(comparison: Comparison) -> str:
     """A table in Markdown with a row for each mode.
 
     Above it: the verdict in short. Below it: how to read it, and when and where it was measured.
     """
+    plan, about = comparison.plan, comparison.about
     columns = [asked for asked in questions(plan) if asked.column and asked.rate in (0, plan.rates[-1])]
     rows = [["way", *(asked.column for asked in columns)], ["---", *("--:" for _ in columns)]]
-    for result in results:
+    for result in comparison.measured:
         cells = [_cell(result, plan, asked) for asked in columns]
         rows.append([result.mode.title, *(cell.text or f"({cell.why})" for cell in cells)])
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    machine, versions = about["machine"], about["versions"]
-    programs = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "postdate")
-    where = f"{about['date'][:10]}, {machine['cpu']}, {machine['cores']} cores; {programs}."
-    return "\n\n".join(filter(None, (headline(results, plan), table, " ".join(notes(plan)), where))) + "\n"
+    programs = ", ".join(f"{name} {version}" for name, version in about["versions"].items() if name != "postdate")
+    where = f"{about['date'][:10]}, {about['machine']['cpu']}, {about['machine']['cores']} cores; {programs}."
+    return "\n\n".join(filter(None, (headline(comparison), table, " ".join(notes(plan)), where))) + "\n"

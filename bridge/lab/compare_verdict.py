@@ -6,11 +6,11 @@ than a millisecond. A mode is in one class only: blocked, rounded, late, or on t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bridge.lab.compare_modes import BY_NAME, ComparePlan, Rounding, caution
-from bridge.lab.compare_result import ModeResult, processor_us
+from bridge.lab.compare_modes import BY_NAME, ComparePlan, Mode, Rounding, caution
+from bridge.lab.compare_result import Comparison, ModeResult
 from bridge.lab.figures import FAULTS, Figures, number
 
 #: Later than this (ms, 99 % of messages) is late, whatever the mode.
@@ -34,19 +34,24 @@ class Judgement:
         return f"{self.label}: {self.text}"
 
 
-def verdict(results: Sequence[ModeResult], plan: ComparePlan, left_out: Mapping[str, str]) -> list[Judgement]:
+def verdict(comparison: Comparison) -> list[Judgement]:
     """All judgements, the most important first. Modes that cannot be judged have a judgement of their own."""
-    rate = plan.rates[-1]
-    judged = [(result, step.figures) for result in results if (step := result.at_rate(rate)) and _arrived(step.figures)]
-    waiting = [(result, figures) for result, figures in judged if result.mode.waits]
+    plan, results = comparison.plan, comparison.measured
+    steps = [(result, result.step("rate", plan.rates[-1])) for result in results]
+    judged = [(result, step.figures) for result, step in steps if step and step.figures.get("p99_ms") is not None]
     found = [
-        *_by_class(waiting),
+        *_by_class([(result, figures) for result, figures in judged if result.mode.waits]),
         _faults(results),
-        _processor(judged, rate),
-        _not_judged(results, [result for result, _ in judged], left_out),
+        _processor(judged),
+        _not_judged(results, [result for result, _ in judged], comparison.left_out),
         _careful(judged, plan),
     ]
     return [judgement for judgement in found if judgement is not None]
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """The verdict as lines of text."""
+    return [f"{scope(comparison.plan)}:", *map(str, verdict(comparison))]
 
 
 def scope(plan: ComparePlan) -> str:
@@ -54,14 +59,12 @@ def scope(plan: ComparePlan) -> str:
     return f"At {plan.rates[-1]:,g} messages a second with delays of {plan.span}"
 
 
-def headline(results: Sequence[ModeResult], plan: ComparePlan) -> str:
+def headline(comparison: Comparison) -> str:
     """One or two sentences for a README: the best class that a mode reached, and the faults; "" without figures."""
-    found = verdict(results, plan, {})
+    found = verdict(comparison)
     best = next((str(judgement) for judgement in found if judgement.label in _CLASSES.values()), "")
-    if not best:
-        return ""
     faults = [str(judgement) for judgement in found if judgement.label == _FAULTS]
-    return " ".join([f"{scope(plan)}, {best[0].lower()}{best[1:]}", *faults])
+    return " ".join([f"{scope(comparison.plan)}, {best[0].lower()}{best[1:]}", *faults]) if best else ""
 
 
 # -- the classes of lateness ------------------------------------------------------------------------------------------
@@ -81,18 +84,16 @@ def class_of(result: ModeResult, figures: Figures) -> str:
 
 
 def _by_class(waiting: Sequence[tuple[ModeResult, Figures]]) -> list[Judgement]:
-    how: Mapping[str, Callable[[ModeResult, Figures], str]] = {"rounded": _rounded, "blocked": _blocked}
     found = []
     for name, label in _CLASSES.items():
-        members = sorted(
-            (entry for entry in waiting if class_of(*entry) == name), key=lambda entry: _late_in_all(entry[1])
+        members = [(result, figures) for result, figures in waiting if class_of(result, figures) == name]
+        members.sort(key=lambda entry: _late_in_all(entry[1]))
+        parts = "; ".join(
+            f"{result.mode.title} ({_reached(name, result.mode, figures)})" for result, figures in members
         )
-        if not members:
-            continue
-        say = how.get(name, _late)
-        parts = "; ".join(f"{result.mode.title} ({say(result, figures)})" for result, figures in members)
         close = _close([(result.mode.title, _late_in_all(figures)) for result, figures in members], _CLOSE_MS)
-        found.append(Judgement(label, f"{parts}.{close if name != 'blocked' else ''}"))
+        if members:
+            found.append(Judgement(label, f"{parts}.{close if name != 'blocked' else ''}"))
     return found
 
 
@@ -101,18 +102,16 @@ def _late_in_all(figures: Figures) -> float:
     return float(figures["p99_ms"] or 0) + float(figures.get("rounding_max_ms") or 0)
 
 
-def _late(result: ModeResult, figures: Figures) -> str:
+def _reached(name: str, mode: Mode, figures: Figures) -> str:
+    """What a mode of this class reached."""
+    if name == "blocked":
+        return f"the shortest delays came {number(figures['short_behind_long_ms'])} ms later than the longest"
     growing = ", and lateness still grew" if figures.get("growing") else ""
-    return f"99 % at most {number(figures['p99_ms'])} ms late{growing}"
-
-
-def _rounded(result: ModeResult, figures: Figures) -> str:
+    late = f"99 % at most {number(figures['p99_ms'])} ms late{growing}"
+    if name != "rounded":
+        return late
     most = number(figures.get("rounding_max_ms"))
-    return f"{result.mode.rounding.value}, here by at most {most} ms; counted from there {_late(result, figures)}"
-
-
-def _blocked(result: ModeResult, figures: Figures) -> str:
-    return f"the shortest delays came {number(figures['short_behind_long_ms'])} ms later than the longest"
+    return f"{mode.rounding.value}, here by at most {most} ms; counted from there {late}"
 
 
 def _close(named: Sequence[tuple[str, float]], least: float) -> str:
@@ -140,49 +139,42 @@ _FAULTS = "Faults"
 def _faults(results: Sequence[ModeResult]) -> Judgement | None:
     """Lost, duplicated, early, refused and disordered messages of all steps."""
     total = sum(result.messages() for result in results)
-    if not total:
-        return None
-    words = [_FAULT_WORDS.get(name, name) for name in FAULTS]
-    wrong = [
-        f"{result.mode.title} ({', '.join(_fault(result, name, count) for name, count in faults.items())})"
-        for result in results
-        if (faults := result.faults())
-    ]
-    if wrong:
-        return Judgement(_FAULTS, f"{'; '.join(wrong)}.")
-    return Judgement(_FAULTS, f"none in {total:,} messages ({', '.join(words)}).")
+    parts = []
+    for result in results:
+        by_rule = " by its rounding" if result.mode.rounding is Rounding.NEAREST else ""
+        words = (
+            f"{_FAULT_WORDS.get(name, name)} {count:,}{by_rule if name == 'early' else ''}"
+            for name, count in result.faults().items()
+        )
+        if found := ", ".join(words):
+            parts.append(f"{result.mode.title} ({found})")
+    none = f"none in {total:,} messages ({', '.join(_FAULT_WORDS.get(name, name) for name in FAULTS)})"
+    return Judgement(_FAULTS, f"{'; '.join(parts) or none}.") if total else None
 
 
-def _fault(result: ModeResult, name: str, count: int) -> str:
-    by_rule = name == "early" and result.mode.rounding is Rounding.NEAREST
-    return f"{_FAULT_WORDS.get(name, name)} {count:,}{' by its rounding' if by_rule else ''}"
-
-
-def _processor(judged: Sequence[tuple[ModeResult, Figures]], rate: float) -> Judgement | None:
+def _processor(judged: Sequence[tuple[ModeResult, Figures]]) -> Judgement | None:
     """Processor time of all processes together, the cheapest mode first. Only modes whose every process is known."""
-    known = [(result, us) for result, figures in judged if (us := processor_us(result.mode, figures)) is not None]
-    ranked = sorted(((result.mode.title, us) for result, us in known if result.mode.waits), key=lambda entry: entry[1])
+    known = [(result.mode, us) for result, figures in judged if (us := result.processor_us(figures)) is not None]
+    ranked = sorted(((mode.title, us) for mode, us in known if mode.waits), key=lambda entry: entry[1])
     if not ranked:
         return Judgement("Processor", "not known, because the broker runs on another machine.") if judged else None
     parts = "; ".join(f"{title} {number(us)}" for title, us in ranked)
-    scale = "".join(f" No delay: {number(us)}." for result, us in known if not result.mode.waits)
+    scale = "".join(f" No delay: {number(us)}." for mode, us in known if not mode.waits)
     return Judgement("Processor, µs a message", f"{parts}.{scale}{_close(ranked, 0)}")
 
 
 def _not_judged(
     results: Sequence[ModeResult], judged: Sequence[ModeResult], left_out: Mapping[str, str]
 ) -> Judgement | None:
-    missing = [(result.mode.title, _why(result)) for result in results if result not in judged]
-    missing += [(BY_NAME[name].title, reason) for name, reason in left_out.items()]
-    if not missing:
-        return None
-    return Judgement("Not judged", "; ".join(f"{title} ({why})" for title, why in missing) + ".")
+    missing = [f"{result.mode.title} ({_why(result)})" for result in results if result not in judged]
+    missing += [f"{BY_NAME[name].title} ({reason})" for name, reason in left_out.items()]
+    return Judgement("Not judged", f"{'; '.join(missing)}.") if missing else None
 
 
 def _why(result: ModeResult) -> str:
-    if any(step.kind == "rate" for step in result.steps) and not result.failed:
-        return "nothing arrived"
-    return "failed" if result.failed else "not measured at this rate"
+    if result.failed:
+        return "failed"
+    return "nothing arrived" if result.step("rate") else "not measured at this rate"
 
 
 def _careful(judged: Sequence[tuple[ModeResult, Figures]], plan: ComparePlan) -> Judgement | None:
@@ -192,9 +184,5 @@ def _careful(judged: Sequence[tuple[ModeResult, Figures]], plan: ComparePlan) ->
         for result, figures in judged
         if not result.mode.waits and float(figures["p99_ms"] or 0) > BUSY_MS
     ]
-    sentences = [*busy, *filter(None, [caution(plan)])]
-    return Judgement("Caution", " ".join(sentences)) if sentences else None
-
-
-def _arrived(figures: Figures) -> bool:
-    return figures.get("p99_ms") is not None
+    text = " ".join(filter(None, [*busy, caution(plan)]))
+    return Judgement("Caution", text) if text else None

@@ -57,36 +57,6 @@ class End(Enum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True)
-class DemoMessage:
-    """A message to send. ``name`` is also its body; ``asked`` shows its header to people."""
-
-    name: str
-    asked: str
-    headers: Mapping[str, str | int]
-    end: End
-    delayed: bool = True
-
-    @property
-    def key(self) -> str | int | None:
-        """The key under which it can be cancelled, if it has one."""
-        return self.headers.get("x-delay-key")
-
-
-def demo_messages(now_ms: int, noun: str = "order") -> tuple[DemoMessage, ...]:
-    """The six messages of a demo that begins at ``now_ms`` (Unix milliseconds by the store's clock)."""
-    # A whole second, three or four from now, is easier to read.
-    moment = datetime.fromtimestamp(-(-(now_ms + _THIRD_DUE_MS) // 1000), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return (
-        DemoMessage(f"{noun} 1", "x-delay: 2000", {"x-delay": 2000}, End.DELIVERED),
-        DemoMessage(f"{noun} 2", 'x-delay: "3s"', {"x-delay": "3s"}, End.DELIVERED),
-        DemoMessage(f"{noun} 3", f"x-deliver-at: {moment[11:]}", {"x-deliver-at": moment}, End.DELIVERED),
-        DemoMessage(f"{noun} 4", "no header", {}, End.DELIVERED, delayed=False),
-        DemoMessage(f"{noun} 5", 'x-delay: "tomorrow"', {"x-delay": "tomorrow"}, End.DEAD),
-        DemoMessage(f"{noun} 6", "x-delay: 5000, a key", {"x-delay": 5000, "x-delay-key": f"{noun}-6"}, End.CANCELLED),
-    )
-
-
 class Arrival(NamedTuple):
     """A message at the consumer: its time by the store's clock, and the due time in postdate's header, if any."""
 
@@ -95,10 +65,16 @@ class Arrival(NamedTuple):
 
 
 @dataclass
-class TrackedMessage:
-    """What is known of one message. All times are Unix milliseconds by the store's clock."""
+class DemoMessage:
+    """A message and what is known of it. ``name`` is also its body; ``asked`` shows its header to people.
 
-    message: DemoMessage
+    All times are Unix milliseconds by the store's clock.
+    """
+
+    name: str
+    asked: str
+    headers: Mapping[str, str | int]
+    end: End = End.DELIVERED
     sent_ms: float = 0.0
     cancel_sent: bool = False
     stored: StoredMessage | None = None
@@ -122,39 +98,51 @@ class TrackedMessage:
 
     def late_ms(self) -> float | None:
         """Its lateness; None if it has not arrived or had no delay."""
-        due_ms = self.arrivals[0].due_ms if self.arrivals and self.message.delayed else None
+        due_ms = self.arrivals[0].due_ms if self.arrivals and self.headers else None
         return None if due_ms is None else self.arrivals[0].at_ms - due_ms
 
     def settled(self, now_ms: float) -> bool:
         """Whether nothing more can happen to it."""
-        if self.message.end is End.CANCELLED:
+        if self.end is End.CANCELLED:
             due_ms = self.parked_due_ms
             return bool(self.arrivals) or (self.cancel_sent and due_ms is not None and now_ms > due_ms + WATCH_MS)
-        return self.state() == str(self.message.end.value)
+        return self.state() == str(self.end.value)
+
+
+def demo_messages(now_ms: int, noun: str = "order") -> list[DemoMessage]:
+    """The six messages of a demo that begins at ``now_ms`` (Unix milliseconds by the store's clock)."""
+    # A whole second, three or four from now, is easier to read.
+    moment = datetime.fromtimestamp(-(-(now_ms + _THIRD_DUE_MS) // 1000), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return [
+        DemoMessage(f"{noun} 1", "x-delay: 2000", {"x-delay": 2000}),
+        DemoMessage(f"{noun} 2", 'x-delay: "3s"', {"x-delay": "3s"}),
+        DemoMessage(f"{noun} 3", f"x-deliver-at: {moment[11:]}", {"x-deliver-at": moment}),
+        DemoMessage(f"{noun} 4", "no header", {}),
+        DemoMessage(f"{noun} 5", 'x-delay: "tomorrow"', {"x-delay": "tomorrow"}, End.DEAD),
+        DemoMessage(f"{noun} 6", "x-delay: 5000, a key", {"x-delay": 5000, "x-delay-key": f"{noun}-6"}, End.CANCELLED),
+    ]
 
 
 class BrokerMessages(NamedTuple):
     """The demo's messages on one broker, and the broker's title."""
 
     title: str
-    messages: list[TrackedMessage]
+    messages: list[DemoMessage]
 
 
-def complaints(messages: Iterable[TrackedMessage]) -> list[str]:
+def complaints(messages: Iterable[DemoMessage]) -> list[str]:
     """A sentence for everything that did not end as it must."""
     return [text for message in messages for text in _complaints(message)]
 
 
-def _complaints(tracked: TrackedMessage) -> list[str]:
-    message, state, late_ms = tracked.message, tracked.state(), tracked.late_ms()
+def _complaints(message: DemoMessage) -> list[str]:
+    state, late_ms = message.state(), message.late_ms()
     if state != message.end.value:
         return [f"{message.name} ({message.asked}): expected {message.end.value}, found {state or 'not sent'}"]
-    if message.end is not End.DELIVERED:
-        return []
     found = []
-    if len(tracked.arrivals) > 1:
-        found.append(f"{message.name} was delivered {len(tracked.arrivals)} times")
-    if message.delayed and late_ms is None:
+    if len(message.arrivals) > 1:
+        found.append(f"{message.name} was delivered {len(message.arrivals)} times")
+    if message.arrivals and message.headers and late_ms is None:
         found.append(f"{message.name} ({message.asked}) was delivered without the header x-delay-due")
     if late_ms is not None and late_ms < -EARLY_MAX_MS:
         found.append(f"{message.name} was delivered {-late_ms:.1f} ms early")
@@ -193,8 +181,9 @@ class BrokerDemo:
         self.found = BrokerMessages(self._trial.title, [])
 
     def __enter__(self) -> Self:
+        trial = self._trial
         with ExitStack() as ends:
-            trial = ends.enter_context(self._trial)
+            ends.enter_context(trial)
             self._producer = trial.lab.producer(trial.settings, trial.names.front)
             ends.callback(self._producer.close)
             ends.callback(trial.lab.consumer(trial.settings, trial.names.queue, self._received).close)
@@ -206,18 +195,16 @@ class BrokerDemo:
 
     def send(self, now_ms: float) -> None:
         """Publish all messages of a demo that begins now."""
-        self.found.messages.extend(
-            TrackedMessage(message) for message in demo_messages(round(now_ms), _NOUNS[self._broker])
-        )
-        for tracked in self.found.messages:
-            tracked.sent_ms = self.now_ms()
-            self._producer.publish(tracked.message.name.encode(), tracked.message.headers)
+        self.found.messages.extend(demo_messages(round(now_ms), _NOUNS[self._broker]))
+        for message in self.found.messages:
+            message.sent_ms = self.now_ms()
+            self._producer.publish(message.name.encode(), message.headers)
 
     def cancel(self) -> None:
         """Cancel the message that has a key."""
         for message in self.found.messages:
-            if message.message.key is not None:
-                self._producer.publish(b"", {"x-delay-cancel": message.message.key})
+            if key := message.headers.get("x-delay-key"):
+                self._producer.publish(b"", {"x-delay-cancel": key})
                 message.cancel_sent = True
 
     def trickle(self, number: int) -> None:
@@ -237,7 +224,7 @@ class BrokerDemo:
         body_of = broker_of(self._broker).payloads.body_of
         stored = {body_of(message.payload): message for message in kept}
         for message in self.found.messages:
-            message.see(stored.get(message.message.name.encode()))
+            message.see(stored.get(message.name.encode()))
 
     def settled(self) -> bool:
         """Whether nothing more can happen."""
@@ -248,10 +235,9 @@ class BrokerDemo:
         return self._trial.now_ms()
 
     def _received(self, body: bytes, headers: Mapping[str, Any]) -> None:
-        at_ms = self.now_ms()
-        due_ms = headers.get("x-delay-due")
+        at_ms, due_ms = self.now_ms(), headers.get("x-delay-due")
         for message in self.found.messages:
-            if message.message.name.encode() == body:
+            if message.name.encode() == body:
                 message.arrivals.append(Arrival(at_ms, None if due_ms is None else int(due_ms)))
 
 
@@ -350,20 +336,15 @@ class StateLines(AbstractContextManager["StateLines"]):
         """Nothing is left to do."""
 
     def show(self, found: Sequence[BrokerMessages], now_ms: float) -> None:
-        first_ms = min(
-            (message.sent_ms for group in found for message in group.messages if message.sent_ms), default=now_ms
-        )
-        for group in found:
-            for message in group.messages:
-                state = message.state()
-                if state and self._shown.get(message.message.name) != state:
-                    self._shown[message.message.name] = state
-                    self._print((now_ms - first_ms) / 1000, group.title, message, now_ms)
-
-    def _print(self, at_s: float, title: str, tracked: TrackedMessage, now_ms: float) -> None:
-        cells = (tracked.message.asked, state_text(tracked, now_ms), late_text(tracked))
-        words = ", ".join(cell for cell in cells if cell)
-        self._console.out(f"{at_s:5.2f} s  {title}, {tracked.message.name}: {words}", highlight=False)
+        every = [(group.title, message) for group in found for message in group.messages]
+        first_ms = min((message.sent_ms for _, message in every if message.sent_ms), default=now_ms)
+        for title, message in every:
+            state = message.state()
+            if state and self._shown.get(message.name) != state:
+                self._shown[message.name] = state
+                words = ", ".join(filter(None, (message.asked, state_text(message, now_ms), late_text(message))))
+                line = f"{(now_ms - first_ms) / 1000:5.2f} s  {title}, {message.name}: {words}"
+                self._console.out(line, highlight=False)
 
 
 #: Shows the messages many times per second.
@@ -375,17 +356,17 @@ def view_on(console: Console) -> View:
     return LiveTable(console) if console.is_terminal and not console.is_dumb_terminal else StateLines(console)
 
 
-def state_text(tracked: TrackedMessage, now_ms: float) -> str:
+def state_text(message: DemoMessage, now_ms: float) -> str:
     """The state, with the remaining delay of a parked message."""
-    state = tracked.state()
-    if state == "parked" and tracked.stored is not None:
-        return f"parked, {max(0.0, tracked.stored.due_ms - now_ms) / 1000:.1f} s"
+    state = message.state()
+    if state == "parked" and message.stored is not None:
+        return f"parked, {max(0.0, message.stored.due_ms - now_ms) / 1000:.1f} s"
     return state
 
 
-def late_text(tracked: TrackedMessage) -> str:
+def late_text(message: DemoMessage) -> str:
     """The lateness for people; "" if there is none."""
-    late_ms = tracked.late_ms()
+    late_ms = message.late_ms()
     return "" if late_ms is None else f"{max(0.0, late_ms):.1f} ms late"
 
 
@@ -397,9 +378,7 @@ def _table(found: BrokerMessages, now_ms: float) -> Table:
     table.add_column("late", no_wrap=True, justify="right", width=9)
     for message in found.messages:
         state = Text(state_text(message, now_ms), style=_STYLES.get(message.state(), ""))
-        table.add_row(
-            message.message.name, Text(message.message.asked), state, late_text(message).removesuffix(" late")
-        )
+        table.add_row(message.name, Text(message.asked), state, late_text(message).removesuffix(" late"))
     return table
 
 
@@ -414,13 +393,13 @@ def summary(found: BrokerMessages, width: int) -> str:
     return "\n".join(lines)
 
 
-def _ending(tracked: TrackedMessage) -> str:
-    state = tracked.state()
+def _ending(message: DemoMessage) -> str:
+    state = message.state()
     if state == End.DELIVERED.value:
-        return f"{tracked.message.name} ({late_text(tracked) or 'at once'})"
-    if state == End.DEAD.value and tracked.stored is not None:
-        return f"{tracked.message.name} ({tracked.stored.reason})"
-    return f"{tracked.message.name} (never delivered)"
+        return f"{message.name} ({late_text(message) or 'at once'})"
+    if state == End.DEAD.value and message.stored is not None:
+        return f"{message.name} ({message.stored.reason})"
+    return f"{message.name} (never delivered)"
 
 
 def lesson(brokers: Sequence[BrokerKind]) -> str:

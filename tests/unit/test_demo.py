@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
 from bridge.lab.demo import (
     Arrival,
     BrokerMessages,
+    DemoMessage,
     LiveTable,
     StateLines,
-    TrackedMessage,
     complaints,
     demo_messages,
     late_text,
@@ -28,15 +29,15 @@ def stored(state: str, due_ms: int, reason: str = "") -> StoredMessage:
     return StoredMessage(state, due_ms, reason, b"")
 
 
-def tracked(noun: str = "order") -> list[TrackedMessage]:
-    return [TrackedMessage(message, sent_ms=NOW) for message in demo_messages(NOW, noun)]
+def tracked(noun: str = "order") -> list[DemoMessage]:
+    return [replace(message, sent_ms=NOW) for message in demo_messages(NOW, noun)]
 
 
-def well(noun: str = "order") -> list[TrackedMessage]:
+def well(noun: str = "order") -> list[DemoMessage]:
     """Six messages that ended as they must."""
     found = tracked(noun)
     for message in found[:4]:
-        due_ms = NOW + 2000 if message.message.delayed else None
+        due_ms = NOW + 2000 if message.headers else None
         message.arrivals.append(Arrival(NOW + 2001.5, due_ms))
     found[4].see(stored("dead", NOW, "bad_header: no moment"))
     found[5].see(stored("parked", NOW + 5000))
