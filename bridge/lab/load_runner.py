@@ -172,11 +172,14 @@ def run_load(
         sent: Sent = _wait(generator, lambda: progress(confirmed.value, received.value))
         if meter is None:
             return sent, None
-        silence = _Silence(max(load.due_at, sent.ended + load.delay_ms[1] / 1000))
+        last, since = -1, max(load.due_at, sent.ended + load.delay_ms[1] / 1000)
 
         def listening() -> None:
+            nonlocal last, since
             progress(sent.messages, received.value)
-            if silence.lasts(received.value):
+            if received.value != last:
+                last, since = received.value, max(since, time.time())
+            if time.time() > since + SILENCE_S:
                 over.set()
 
         got: Got = _wait(meter, listening)
@@ -185,20 +188,6 @@ def run_load(
         for process in started:
             process.terminate()
             process.join()
-
-
-class _Silence:
-    """Detects that nothing has arrived for too long, counted from the last due moment."""
-
-    def __init__(self, last_due: float) -> None:
-        self._since = last_due
-        self._received = -1
-
-    def lasts(self, received: int) -> bool:
-        """Given the count so far, whether to give up on the rest."""
-        if received != self._received:
-            self._received, self._since = received, max(self._since, time.time())
-        return time.time() > self._since + SILENCE_S
 
 
 def _wait(pipe: Connection, turn: Callable[[], None]) -> Any:

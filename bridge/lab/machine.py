@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 #: Options of Python's configure script (docs.python.org/3/using/configure.html, performance options).
 _OPTIMIZATIONS = {"--enable-optimizations": "PGO", "--with-lto": "LTO"}
-_CHILDREN = "task/{pid}/children"
 #: The state of a listening socket in /proc/net.
 _LISTENS = "0A"
 
@@ -65,39 +64,26 @@ class Usage(NamedTuple):
 
 
 def usage_of(pid: int) -> Usage:
-    """Usage of a process, living children included."""
-    return Usage(cpu_s(pid), rss_bytes(pid))
+    """Usage of a process since its start, living children included."""
+    family = list(_family(pid))
+    if not family:
+        return Usage(None, None)
+    pages = sum(int((folder / "statm").read_text().split()[1]) for folder in family)
+    # The name in parentheses may contain spaces; utime and stime are the 12th and 13th field after it.
+    fields = [(folder / "stat").read_text().rpartition(")")[2].split() for folder in family]
+    ticks = sum(int(field[11]) + int(field[12]) for field in fields)
+    return Usage(ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE"))
 
 
-def rss_bytes(pid: int) -> int | None:
-    """Resident memory, children included."""
-    found = [_pages(process) for process in _family(pid)]
-    return sum(found) * os.sysconf("SC_PAGE_SIZE") if found else None
-
-
-def cpu_s(pid: int) -> float | None:
-    """Processor time since the start in seconds, living children included."""
-    found = [_ticks(process) for process in _family(pid)]
-    return sum(found) / os.sysconf("SC_CLK_TCK") if found else None
-
-
-def _family(pid: int) -> list[Path]:
+def _family(pid: int) -> Iterator[Path]:
     folder = Path("/proc") / str(pid)
     try:
-        children = (folder / _CHILDREN.format(pid=pid)).read_text().split()
+        children = (folder / f"task/{pid}/children").read_text().split()
     except OSError:
-        return []
-    return [folder, *(member for child in children for member in _family(int(child)))]
-
-
-def _pages(folder: Path) -> int:
-    return int((folder / "statm").read_text().split()[1])
-
-
-def _ticks(folder: Path) -> int:
-    # The name in parentheses may contain spaces; utime and stime are the 12th and 13th field after it.
-    fields = (folder / "stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
+        return
+    yield folder
+    for child in children:
+        yield from _family(int(child))
 
 
 def is_here(host: str) -> bool:

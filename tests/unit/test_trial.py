@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from adapters.kafka.access import trial_errors
 from bridge.core.errors import BrokerUnavailable, PostdateError, Refused, StoreUnavailable
 from bridge.lab.load_runner import ProgressBar
-from bridge.lab.machine import command_of, cpu_s, listening_pid, rss_bytes
+from bridge.lab.machine import command_of, listening_pid, usage_of
 from bridge.lab.trial import ROUTE, as_toml, broker_kind, deleting, new_names, trial_settings
 from bridge.settings import Kafka, Settings, load
 from bridge.settings.process_plan import store_of
@@ -69,13 +69,12 @@ def test_on_kafka_a_run_has_its_own_topics_and_group(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 def test_usage_is_known_for_a_running_process_and_none_for_an_ended_one() -> None:
-    memory, used = rss_bytes(os.getpid()), cpu_s(os.getpid())
-    assert memory is not None
-    assert memory > 1_000_000
-    assert used is not None
-    assert used > 0
-    assert rss_bytes(2**22 + 1) is None
-    assert cpu_s(2**22 + 1) is None
+    used = usage_of(os.getpid())
+    assert used.bytes is not None
+    assert used.bytes > 1_000_000
+    assert used.cpu_s is not None
+    assert used.cpu_s > 0
+    assert usage_of(2**22 + 1) == (None, None)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -62,13 +62,8 @@ class KafkaTrialBroker(AbstractContextManager["KafkaTrialBroker"]):
     def create(self) -> None:
         """Create the destination topic and wait for its leaders. postdate creates the intake topic itself."""
         self._wait_for(self._make())
-        give_up = time.monotonic() + _LEADERS_S
-        while not self._wait_for(self._is_led()):
-            if time.monotonic() > give_up:
-                raise BrokerUnavailable(
-                    f"topic '{self._names.target}' has no leaders {_LEADERS_S:.0f} s after it was created"
-                )
-            time.sleep(_POLL_S)
+        late = f"topic '{self._names.target}' has no leaders {_LEADERS_S:.0f} s after it was created"
+        self._wait_until(self._is_led, _LEADERS_S, late)
 
     def consumed(self) -> bool:
         return self._wait_for(self._consumed())
@@ -76,10 +71,13 @@ class KafkaTrialBroker(AbstractContextManager["KafkaTrialBroker"]):
     def delete(self) -> None:
         """Delete the topics and the group that exist."""
         self._wait_for(self._delete_topics())
-        give_up = time.monotonic() + _GROUP_S
-        while not self._wait_for(self._group_is_gone()):
+        self._wait_until(self._group_is_gone, _GROUP_S, f"the group '{self._names.prefix}' cannot be deleted")
+
+    def _wait_until(self, ask: Callable[[], Awaitable[bool]], within_s: float, otherwise: str) -> None:
+        give_up = time.monotonic() + within_s
+        while not self._wait_for(ask()):
             if time.monotonic() > give_up:
-                raise BrokerUnavailable(f"the group '{self._names.prefix}' cannot be deleted")
+                raise BrokerUnavailable(otherwise)
             time.sleep(_POLL_S)
 
     def _wait_for(self, asked: Awaitable[T]) -> T:

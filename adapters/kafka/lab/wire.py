@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from io import BytesIO
 from struct import Struct
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from aiokafka import TopicPartition
 from aiokafka.client import AIOKafkaClient
@@ -66,13 +66,6 @@ class KafkaWire:
         return answer
 
 
-class Fetched(NamedTuple):
-    """The batches received from one partition, as bytes."""
-
-    partition: int
-    batches: bytes
-
-
 class _Answer(Response):
     API_KEY = 1
     API_VERSION = 4
@@ -113,8 +106,8 @@ class Fetch(Request[_FetchStruct]):
         return request_struct_class(self._data)
 
 
-def fetched(answer: _Answer) -> Iterator[Fetched]:
-    """The partitions with records. Raises ``KafkaError`` for a partition that cannot be read."""
+def fetched(answer: _Answer) -> Iterator[tuple[int, bytes]]:
+    """The partitions with records, and their batches. Raises ``KafkaError`` for a partition that cannot be read."""
     data = answer.data
     _, topics, name = _ANSWER_HEAD.unpack_from(data)
     if not topics:
@@ -130,5 +123,5 @@ def fetched(answer: _Answer) -> Iterator[Fetched]:
         (length,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size
         if length > 0:
-            yield Fetched(partition, data[at : at + length])
+            yield partition, data[at : at + length]
             at += length
