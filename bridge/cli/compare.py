@@ -25,7 +25,7 @@ from bridge.lab.compare_modes import (
     with_options,
 )
 from bridge.lab.compare_page import missing, write_figures, write_pictures
-from bridge.lab.compare_result import Comparison
+from bridge.lab.compare_result import ModeComparison
 from bridge.lab.compare_table import print_table
 from bridge.lab.compare_verdict import sentences
 from bridge.lab.load_runner import ProgressBar
@@ -91,7 +91,7 @@ def _measure(settings: Settings, plan: ComparePlan, wanted: list[str], output: O
         if hint := missing():
             say(hint)
         say(load_sentence(plan, modes))
-        comparison = Comparison(plan, modes, absent)
+        comparison = ModeComparison(plan, modes, absent)
         report = partial(_report, comparison, settings, versions, output, folder)
         # The report comes last, after the bar is gone and everything is deleted.
         with reporting(report), ProgressBar(len(plan.titles(modes))) as bar:
@@ -103,7 +103,9 @@ def _measure(settings: Settings, plan: ComparePlan, wanted: list[str], output: O
                 raise PostdateError(f"Messages were not delivered as they must be. {'; '.join(wrong)}.")
 
 
-def _report(comparison: Comparison, settings: Settings, versions: dict[str, str], output: Output, folder: Path) -> None:
+def _report(
+    comparison: ModeComparison, settings: Settings, versions: dict[str, str], output: Output, folder: Path
+) -> None:
     """Write everything to the folder and print it. Without any figures, remove the folder.
 
     The figures are always written. Drawing takes seconds: an interrupt there is reported with what is missing. Raises

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bridge.lab.command import write_whole
 from bridge.lab.compare_modes import Mode
-from bridge.lab.compare_result import Comparison
+from bridge.lab.compare_result import ModeComparison
 from bridge.lab.compare_table import Column, markdown, notes, tables
 from bridge.lab.compare_verdict import scope, sentences, verdict
 
@@ -66,7 +66,7 @@ def missing() -> str:
     return "" if find_spec("matplotlib") else f"There will be no report and {NO_PICTURES}."
 
 
-def write_figures(folder: Path, comparison: Comparison) -> dict[str, Any]:
+def write_figures(folder: Path, comparison: ModeComparison) -> dict[str, Any]:
     """Write the document and the table to an existing folder. Return the document. Raises ``PostdateError``."""
     found = comparison.document(sentences(comparison))
     write_whole(folder / "compare.json", json.dumps(found, indent=1) + "\n")
@@ -74,7 +74,7 @@ def write_figures(folder: Path, comparison: Comparison) -> dict[str, Any]:
     return found
 
 
-def write_pictures(folder: Path, comparison: Comparison) -> str:
+def write_pictures(folder: Path, comparison: ModeComparison) -> str:
     """Write the pictures and the page beside the figures. Return a sentence about all files.
 
     Raises ``PostdateError``.
@@ -93,7 +93,7 @@ def write_pictures(folder: Path, comparison: Comparison) -> str:
     return f"Written to {folder}: report.html, compare.json, table.md and {len(drawn)} pictures."
 
 
-def page(comparison: Comparison, drawn: Sequence[Chart] = ()) -> str:
+def page(comparison: ModeComparison, drawn: Sequence[Chart] = ()) -> str:
     """The HTML file. Its top says which faults there are, and what is incomplete."""
     plan, about = comparison.plan, comparison.about
     modes = [result.mode for result in comparison.measured]

@@ -9,6 +9,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from math import floor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib as mpl
@@ -17,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from bridge.lab.compare_modes import BY_NAME, Mode
-from bridge.lab.compare_result import TIMELINE_BIN_S, CompareStep, Comparison, Points
+from bridge.lab.compare_result import TIMELINE_BIN_S, CompareStep, ModeComparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,10 +35,11 @@ class Theme(NamedTuple):
     faint: str
     lift: float
 
-    def colour(self, mode: Mode) -> tuple[float, ...]:
+    def colour(self, mode: Mode) -> tuple[float, float, float]:
         """The mode's colour."""
         pairs = zip(to_rgb(mode.colour), to_rgb(self.ink), strict=True)
-        return tuple(own + (ink - own) * self.lift for own, ink in pairs)
+        red, green, blue = (own + (ink - own) * self.lift for own, ink in pairs)
+        return red, green, blue
 
     def style(self) -> dict[Any, Any]:
         """matplotlib's settings."""
@@ -119,7 +121,7 @@ class Chart:
         return file.getvalue()
 
 
-def charts(comparison: Comparison) -> list[Chart]:
+def charts(comparison: ModeComparison) -> list[Chart]:
     """The charts for which there are figures, in the order of the page."""
 
     def drawn(kind: str, rate: float = 0) -> _Drawn:
@@ -222,12 +224,13 @@ def _burst(bursts: _Drawn, theme: Theme) -> Figure:
     figure, panels = _panels([mode.title for mode, _ in bursts], 4, below, "thousands a second")
     begin = min(float(step.figures["published_from_s"] or 0) for _, step in bursts)
     end = max(at for _, step in bursts for at, _ in step.timeline)
-    bins = max(1, round((end - begin) / TIMELINE_BIN_S / _BARS))
-    width = bins * TIMELINE_BIN_S
+    width = TIMELINE_BIN_S * max(1, round((end - begin) / TIMELINE_BIN_S / _BARS))
+    # Multiples of the width, so that no bar spans the due moment.
+    edges = [place * width for place in range(floor(begin / width), floor(end / width) + 2)]
     for (mode, step), axes in zip(bursts, panels, strict=True):
-        bars = wider(step.timeline, bins)
-        edges = [*(start for start, _ in bars), bars[-1][0] + width]
-        axes.stairs([count / width / 1000 for _, count in bars], edges, fill=True, color=theme.colour(mode))
+        middles = [start + TIMELINE_BIN_S / 2 for start, _ in step.timeline]
+        weights = [count / width / 1000 for _, count in step.timeline]
+        axes.hist(middles, edges, weights=weights, histtype="stepfilled", color=theme.colour(mode))
         since, until = (float(step.figures[name] or 0) for name in ("published_from_s", "published_to_s"))
         rate = float(step.figures.get("publish_per_s") or 0) / 1000
         axes.stairs([rate], [since, until], fill=True, color=theme.ink, alpha=0.4)
@@ -235,15 +238,6 @@ def _burst(bursts: _Drawn, theme: Theme) -> Figure:
     panels[-1].set_xlim(begin - 0.1, max(end, 0.3) + 0.2)
     _in_seconds(panels[0])
     return figure
-
-
-def wider(timeline: Points, bins: int) -> Points:
-    """The timeline with ``bins`` of its bins merged into one, aligned to multiples of the new width."""
-    counts: dict[int, float] = {}
-    for start, count in timeline:
-        place = round(start / TIMELINE_BIN_S) // bins
-        counts[place] = counts.get(place, 0) + count
-    return [(round(place * bins * TIMELINE_BIN_S, 4), count) for place, count in counts.items()]
 
 
 def _late_axis(axes: Axes) -> None:

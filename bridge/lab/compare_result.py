@@ -68,7 +68,7 @@ class ModeResult:
 
 
 @dataclass
-class Comparison:
+class ModeComparison:
     """Everything that a report is made from. ``left_out`` has the modes that cannot be measured here, with reasons.
 
     ``about`` says when, where and with which versions and settings it was measured.

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bridge.lab.compare_modes import ComparePlan, caution
-from bridge.lab.compare_result import PROCESSES, Comparison, ModeResult
+from bridge.lab.compare_result import PROCESSES, ModeComparison, ModeResult
 from bridge.lab.compare_verdict import headline, sentences
 from bridge.lab.figures import Figures, number
 from bridge.telemetry.printable import say
@@ -55,7 +55,7 @@ class Question(NamedTuple):
 Column = tuple[Question, list[Cell]]
 
 
-def tables(comparison: Comparison) -> dict[str, list[Column]]:
+def tables(comparison: ModeComparison) -> dict[str, list[Column]]:
     """The columns of each group. Left out are questions that no mode has an answer to."""
     found: dict[str, list[Column]] = {}
     for asked in questions(comparison.plan):
@@ -185,7 +185,7 @@ def _not_measured(plan: ComparePlan) -> str:
     return f"{_NOT_IN_PLAN.capitalize()}: {', '.join(missing)}." if missing else ""
 
 
-def print_table(comparison: Comparison) -> None:
+def print_table(comparison: ModeComparison) -> None:
     """Print the verdict, and a table for each group, with a row for each mode.
 
     In a pipe, print a tab-separated row for each figure of each mode. The verdict goes to standard error.
@@ -213,7 +213,7 @@ def print_table(comparison: Comparison) -> None:
     console.print(_not_measured(comparison.plan))
 
 
-def markdown(comparison: Comparison) -> str:
+def markdown(comparison: ModeComparison) -> str:
     """A table in Markdown with a row for each mode.
 
     Above it: the verdict in short. Below it: how to read it, and when and where it was measured.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bridge.lab.compare_modes import BY_NAME, ComparePlan, Mode, Rounding, caution
-from bridge.lab.compare_result import Comparison, ModeResult
+from bridge.lab.compare_result import ModeComparison, ModeResult
 from bridge.lab.figures import FAULTS, Figures, number
 
 #: Later than this (ms, 99 % of messages) is late, whatever the mode.
@@ -34,7 +34,7 @@ class Judgement:
         return f"{self.label}: {self.text}"
 
 
-def verdict(comparison: Comparison) -> list[Judgement]:
+def verdict(comparison: ModeComparison) -> list[Judgement]:
     """All judgements, the most important first. Modes that cannot be judged have a judgement of their own."""
     plan, results = comparison.plan, comparison.measured
     steps = [(result, result.step("rate", plan.rates[-1])) for result in results]
@@ -49,7 +49,7 @@ def verdict(comparison: Comparison) -> list[Judgement]:
     return [judgement for judgement in found if judgement is not None]
 
 
-def sentences(comparison: Comparison) -> list[str]:
+def sentences(comparison: ModeComparison) -> list[str]:
     """The verdict as lines of text."""
     return [f"{scope(comparison.plan)}:", *map(str, verdict(comparison))]
 
@@ -59,7 +59,7 @@ def scope(plan: ComparePlan) -> str:
     return f"At {plan.rates[-1]:,g} messages a second with delays of {plan.span}"
 
 
-def headline(comparison: Comparison) -> str:
+def headline(comparison: ModeComparison) -> str:
     """One or two sentences for a README: the best class that a mode reached, and the faults; "" without figures."""
     found = verdict(comparison)
     best = next((str(judgement) for judgement in found if judgement.label in _CLASSES.values()), "")

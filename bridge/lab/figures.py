@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import median
 
 from bridge.lab.load import Got, Load, Sent
@@ -12,9 +13,9 @@ from bridge.lab.load import Got, Load, Sent
 Figures = dict[str, float | int | bool | None]
 
 #: The percentiles of a bench.
-SHARES: Mapping[str, float] = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
+SHARES: dict[str, float] = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
 #: The percentiles of a comparison.
-MORE_SHARES: Mapping[str, float] = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999}
+MORE_SHARES: dict[str, float] = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999}
 #: Messages that are not as they must be.
 FAULTS = ("lost", "duplicates", "early", "refused", "disordered")
 #: Lateness grows if its median in the last third exceeds this factor times that of the first third, plus this many
@@ -31,11 +32,11 @@ def percentile(ordered: Sequence[float], share: float) -> float | None:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
 
 
-def quantiles(late_ms: Iterable[float], shares: Mapping[str, float] = MORE_SHARES) -> Figures:
+def quantiles(late_ms: Iterable[float], shares: dict[str, float] = MORE_SHARES) -> Figures:
     """Percentiles and maximum in milliseconds; each None if nothing arrived."""
     ordered = sorted(late_ms)
-    found: Figures = {name: _rounded(percentile(ordered, share)) for name, share in shares.items()}
-    return {**found, "max_ms": _rounded(ordered[-1] if ordered else None)}
+    found = {name: percentile(ordered, share) for name, share in (shares | {"max_ms": 1}).items()}
+    return {name: None if value is None else round(value, 2) for name, value in found.items()}
 
 
 def is_growing(in_order: Sequence[float]) -> bool:
@@ -51,7 +52,7 @@ def of_load(
     sent: Sent,
     got: Got,
     late_ms: Sequence[float] | None = None,
-    shares: Mapping[str, float] = SHARES,
+    shares: dict[str, float] = SHARES,
 ) -> Figures:
     """All figures of one load. ``late_ms`` replaces the lateness that the meter saw."""
     took_s, out_s = sent.ended - sent.began, got.last - got.first
@@ -113,13 +114,7 @@ def curve(late_ms: Sequence[float]) -> list[tuple[float, float]]:
 
 def out_of_order(numbers: Sequence[int]) -> int:
     """How many messages arrived after one that was published later. ``numbers`` is in order of arrival."""
-    highest, found = -1, 0
-    for number in numbers:
-        if number < highest:
-            found += 1
-        else:
-            highest = number
-    return found
+    return sum(number < highest for number, highest in zip(numbers, accumulate(numbers, max), strict=True))
 
 
 def short_behind_long_ms(asked_ms: Sequence[int], late_ms: Sequence[float]) -> float | None:
@@ -160,13 +155,9 @@ def standstill_ms(at: Sequence[float]) -> float | None:
 
 def in_bins(at: Sequence[float], moment: float, bin_s: float) -> list[tuple[float, int]]:
     """Arrivals per bin: (start in seconds from ``moment``, count). Empty bins between others have count 0."""
-    if not at:
-        return []
-    places = [int((moment_s - moment) // bin_s) for moment_s in at]
-    counts = dict.fromkeys(range(min(places), max(places) + 1), 0)
-    for place in places:
-        counts[place] += 1
-    return [(round(place * bin_s, 4), count) for place, count in counts.items()]
+    counts = Counter(int((moment_s - moment) // bin_s) for moment_s in at)
+    places = range(min(counts), max(counts) + 1) if counts else ()
+    return [(round(place * bin_s, 4), counts[place]) for place in places]
 
 
 def thinned(pairs: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
@@ -181,7 +172,3 @@ def number(value: float | None, whole_from: int = 100) -> str:
         return ""
     shown = round(value, 1) or 0  # avoids -0
     return f"{shown:,.0f}" if abs(shown) >= whole_from or shown == int(shown) else f"{shown:,.1f}"
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ from bridge.core.errors import SettingsError
 from bridge.lab.command import make_folder
 from bridge.lab.compare_modes import BY_NAME, MODES, ComparePlan, as_set, quick
 from bridge.lab.compare_page import missing, page, write_figures, write_pictures
-from bridge.lab.compare_result import CompareStep, Comparison, ModeResult
+from bridge.lab.compare_result import CompareStep, ModeComparison, ModeResult
 from bridge.lab.compare_table import Cell, Question, markdown, print_table, tables
 from bridge.lab.figures import Figures, number
 
@@ -64,8 +65,8 @@ def result(mode: str, *, lost: int = 0) -> ModeResult:
     return ModeResult(BY_NAME[mode], steps)
 
 
-def of(results: Sequence[ModeResult], plan: ComparePlan = PLAN, **other: Any) -> Comparison:
-    return Comparison(plan, results=list(results), about=ABOUT, **other)
+def of(results: Sequence[ModeResult], plan: ComparePlan = PLAN, **other: Any) -> ModeComparison:
+    return ModeComparison(plan, results=list(results), about=ABOUT, **other)
 
 
 class Line(NamedTuple):
@@ -75,7 +76,7 @@ class Line(NamedTuple):
     cells: tuple[Cell, ...]
 
 
-def lines(comparison: Comparison) -> list[Line]:
+def lines(comparison: ModeComparison) -> list[Line]:
     return [Line(asked, tuple(cells)) for columns in tables(comparison).values() for asked, cells in columns]
 
 
@@ -150,11 +151,21 @@ def test_pictures_are_drawn_for_all_modes_with_a_description(drawn: list[Chart])
 
 
 @pytest.mark.slow
-def test_wider_bars_keep_the_message_count_and_do_not_span_the_due_moment() -> None:
-    narrow = [(-0.04, 1.0), (-0.02, 2.0), (0.0, 4.0), (0.02, 8.0), (0.04, 16.0)]
-    assert plots().wider(narrow, 1) == narrow
-    assert plots().wider(narrow, 2) == [(-0.04, 3.0), (0.0, 12.0), (0.04, 16.0)]
-    assert plots().wider(narrow, 3) == [(-0.06, 3.0), (0.0, 28.0)]
+@pytest.mark.parametrize("span", [0.02, 9.0])
+def test_bars_of_a_burst_keep_the_message_count_and_do_not_span_the_due_moment(span: float) -> None:
+    burst = result("redis")
+    burst.steps[3].timeline = [(-0.04, 100), (-0.02, 200), (0.0, 400), (span, 300)]
+    burst.steps[3].figures["publish_per_s"] = 0
+    charts = {chart.name: chart for chart in plots().charts(of([burst]))}
+    drawn = charts["burst"].draw(plots().LIGHT).axes[0].patches[0].get_path().vertices
+    corners = [(round(x, 6), y) for x, y in drawn]
+    areas = {
+        (left, right): (right - left) * max(height, 0) * 1000
+        for (left, height), (right, same) in pairwise(corners)
+        if height == same and right > left
+    }
+    assert sum(areas.values()) == pytest.approx(1000)
+    assert not [edges for edges in areas if edges[0] < 0 < edges[1]]
 
 
 @pytest.mark.slow

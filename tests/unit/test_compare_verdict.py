@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.lab.compare_modes import BY_NAME, ComparePlan, as_set, quick
-from bridge.lab.compare_result import CompareStep, Comparison, ModeResult
+from bridge.lab.compare_result import CompareStep, ModeComparison, ModeResult
 from bridge.lab.compare_verdict import headline, is_close, verdict
 from bridge.lab.figures import Figures
 
@@ -18,7 +18,7 @@ def measured(mode: str, p99_ms: float | None, how: str = "up", **other: float) -
 
 
 def said(*results: ModeResult, plan: ComparePlan = PLAN, **left_out: str) -> dict[str, str]:
-    return {judgement.label: judgement.text for judgement in verdict(Comparison(plan, (), left_out, list(results)))}
+    return {judgement.label: judgement.text for judgement in verdict(ModeComparison(plan, (), left_out, list(results)))}
 
 
 def test_an_exact_mode_is_on_time_and_a_rounded_one_is_named_with_its_rounding() -> None:
@@ -84,8 +84,8 @@ def test_a_busy_machine_and_a_quick_run_are_cautions() -> None:
 
 
 def test_the_headline_names_the_best_class_and_the_faults() -> None:
-    text = headline(Comparison(PLAN, results=[measured("ladder", 9, rounding_max_ms=999), measured("redis", 4)]))
+    text = headline(ModeComparison(PLAN, results=[measured("ladder", 9, rounding_max_ms=999), measured("redis", 4)]))
     assert text.startswith("At 400 messages a second with delays of 1 to 5 s, any delay on time: redis (")
     assert text.endswith("Faults: none in 2,000 messages (lost, duplicated, early, refused, out of order).")
-    assert ", rounded: ladder (" in headline(Comparison(PLAN, results=[measured("ladder", 9, rounding_max_ms=999)]))
-    assert headline(Comparison(PLAN, results=[measured("redis", None)])) == ""
+    assert ", rounded: ladder (" in headline(ModeComparison(PLAN, results=[measured("ladder", 9, rounding_max_ms=999)]))
+    assert headline(ModeComparison(PLAN, results=[measured("redis", None)])) == ""

@@ -1,51 +1,79 @@
 """A load generator and a lateness meter for RabbitMQ.
 
-Both speak raw AMQP 0-9-1 frames, encoded with pika's codecs. A client library would use more of the machine's cores
-than what is measured.
+Both write raw frames, and read them with the connection of the hot path. A client library would use more of the
+machine's cores than what is measured.
 """
 
 from __future__ import annotations
 
-import select
-import ssl
+import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from math import ceil
 
 from pika import frame, spec
+from pika.channel import Channel
 
+from adapters.rabbitmq.connection import RabbitLink, check_seams, open_link
 from adapters.rabbitmq.lab.trial_objects import broker_errors
-from adapters.rabbitmq.lab.wire import RabbitWire
-from adapters.rabbitmq.raw.frames import ACK, BODY, METHOD, NACK, frame_head, method_id, tag_and_flag
+from adapters.rabbitmq.raw.frames import ACK, BODY, NACK, frame_head, tag_and_flag
 from bridge.delay.header import NATIVE
 from bridge.lab.load import STAMP, Got, Load, Sent, Tally
-from bridge.settings import Settings
+from bridge.settings import RabbitMQ, Settings
 
 #: The value of ``Load.asks`` for a delay without a header: the message's own time to live.
 EXPIRATION = "expiration"
-_OUT_BYTES = 1 << 18
+#: The most messages that are sent at once.
+_AT_ONCE = 500
 _TURN_S = 0.01
-_READ_S = 0.25
-_CONSUME_OK = spec.Basic.ConsumeOk.INDEX
-_NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+@asynccontextmanager
+async def _opened(settings: RabbitMQ, name: str) -> AsyncIterator[tuple[RabbitLink, Channel]]:
+    """Connect, and open a channel. The link also counts as closed when the channel is."""
+    check_seams()
+    link = await open_link(settings, name)
+
+    def on_close(_: Channel, error: BaseException) -> None:
+        if not link.closed.done():
+            link.closed.set_result(error)
+
+    try:
+        channel = await link.channel()
+        channel.add_on_close_callback(on_close)
+        yield link, channel
+    finally:
+        await link.close()
+
+
+async def _turn(link: RabbitLink, done: asyncio.Future[float] | None = None) -> None:
+    """Let frames come for a moment, or until it is done. Raises the error with which the link has closed."""
+    waited = (link.closed,) if done is None else (link.closed, done)
+    await asyncio.wait(waited, timeout=_TURN_S, return_when=asyncio.FIRST_COMPLETED)
+    if link.closed.done():
+        raise link.closed.result()
 
 
 def generate(settings: Settings, load: Load, start: Callable[[], object], confirmed: Callable[[int], None]) -> Sent:
     """Publish a load: ``bridge.lab.ports.BrokerLab``."""
+
+    async def run() -> Sent:
+        async with _opened(settings.rabbitmq, "postdate bench, generator") as (link, channel):
+            channel.confirm_delivery(lambda _: None)
+            await asyncio.to_thread(start)
+            return await RabbitGenerator(link, load).run(confirmed)
+
     with broker_errors():
-        wire = RabbitWire(settings.rabbitmq, "postdate bench, generator")
-        wire.channel.confirm_delivery()
-        wire.socket.setblocking(False)
-        start()
-        return RabbitGenerator(wire, load).run(confirmed)
+        return asyncio.run(run())
 
 
 class RabbitGenerator:
     """Publishes on one connection, persistent and confirmed, at the load's rate or as fast as confirms allow."""
 
-    def __init__(self, wire: RabbitWire, load: Load) -> None:
-        self._wire = wire
+    def __init__(self, link: RabbitLink, load: Load) -> None:
+        self._link = link
         self._load = load
         self._publish = frame.Method(1, spec.Basic.Publish(exchange=load.exchange, routing_key=load.key)).marshal()
         self._headers: dict[int, bytes] = {}
@@ -54,39 +82,42 @@ class RabbitGenerator:
         self._at_moment = bool(load.due_at) and load.asks in ("x-delay", NATIVE)
         self._body_head = frame_head.pack(BODY, 1, load.size)
         self._pad = b"x" * (load.size - STAMP.size) + b"\xce"
-        self._out = bytearray()
         self._sent = self._floor = self._nacks = 0
         self._singles: set[int] = set()
+        #: When the last message was confirmed.
+        self._ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
-    def run(self, confirmed: Callable[[int], None]) -> Sent:
+    async def run(self, confirmed: Callable[[int], None]) -> Sent:
         """Publish all messages."""
-        load, socket = self._load, self._wire.socket
-        began = time.time()
-        while self._confirmed() < load.count:
-            self._fill(began)
-            readable, writable, _ = select.select([socket], [socket] if self._out else [], [], _TURN_S)
-            if writable:
-                self._write()
-            if readable:
-                self._read()
-                confirmed(self._confirmed())
-        ended = time.time()
-        socket.close()
-        return Sent(load.count, began, ended, self._nacks)
+        connection, self._began = self._link.connection, time.time()
+        connection.hot_methods[ACK] = lambda data, at: self._answered(False, *tag_and_flag.unpack_from(data, at))
+        connection.hot_methods[NACK] = lambda data, at: self._answered(True, *tag_and_flag.unpack_from(data, at))
+        connection.on_read = self._fill
+        while not self._ended.done():
+            self._fill()
+            await _turn(self._link, self._ended)
+            confirmed(self._confirmed())
+        return Sent(self._load.count, self._began, self._ended.result(), self._nacks)
 
-    def _fill(self, began: float) -> None:
-        load = self._load
-        allowed = load.allowed(time.time() - began, self._confirmed())
-        while self._sent < allowed and len(self._out) < _OUT_BYTES:
-            now = time.time()
-            delay_ms = self._delay_ms(now)
-            due = load.due_at if self._at_moment else now + delay_ms / 1000
-            self._out += self._publish
-            self._out += self._header(ceil(due * 1000) if load.asks == NATIVE else delay_ms)
-            self._out += self._body_head
-            self._out += STAMP.pack(load.run << 32 | self._sent, due)
-            self._out += self._pad
-            self._sent += 1
+    def _fill(self) -> None:
+        """Send what may be sent."""
+        load, now = self._load, time.time()
+        if self._confirmed() >= load.count and not self._ended.done():
+            self._ended.set_result(now)
+        allowed = load.allowed(now - self._began, self._confirmed())
+        while self._sent < allowed:
+            out = bytearray()
+            for number in range(self._sent, min(allowed, self._sent + _AT_ONCE)):
+                now = time.time()
+                delay_ms = self._delay_ms(now)
+                due = load.due_at if self._at_moment else now + delay_ms / 1000
+                out += self._publish
+                out += self._header(ceil(due * 1000) if load.asks == NATIVE else delay_ms)
+                out += self._body_head
+                out += STAMP.pack(load.run << 32 | number, due)
+                out += self._pad
+                self._sent += 1
+            self._link.connection.send(bytes(out))
 
     def _delay_ms(self, now: float) -> int:
         load = self._load
@@ -113,22 +144,6 @@ class RabbitGenerator:
             headers = self._headers[delay_ms] = frame.Header(1, self._load.size, properties).marshal()
         return headers
 
-    def _write(self) -> None:
-        try:
-            sent = self._wire.socket.send(self._out)
-        except _NOT_YET:
-            return
-        del self._out[:sent]
-
-    def _read(self) -> None:
-        try:
-            data = self._wire.read()
-        except _NOT_YET:
-            return
-        for kind, at in self._wire.frames(data):
-            if kind == METHOD and (method := method_id.unpack_from(data, at)[0]) in (ACK, NACK):
-                self._answered(method == NACK, *tag_and_flag.unpack_from(data, at + 4))
-
     def _answered(self, refused: bool, tag: int, multiple: int) -> None:
         self._nacks += refused
         singles = self._singles
@@ -154,22 +169,20 @@ def measure(
     received: Callable[[int], None],
 ) -> Got:
     """Count a load without acknowledging: ``bridge.lab.ports.BrokerLab``."""
+    tally = Tally(load)
+
+    def on_delivery(_: int, method: bytes, properties: bytes, body: bytes) -> None:
+        number, due = STAMP.unpack_from(body)
+        tally.note(number, due, time.time())
+
+    async def run() -> None:
+        async with _opened(settings.rabbitmq, "postdate bench, meter") as (link, channel):
+            link.connection.on_delivery = on_delivery
+            link.connection.on_read = lambda: received(tally.messages)
+            channel.basic_consume(load.queue, lambda *_: None, auto_ack=True, callback=lambda _: consumes())
+            while not (tally.complete() or over()):
+                await _turn(link)
+
     with broker_errors():
-        wire, tally = RabbitWire(settings.rabbitmq, "postdate bench, meter"), Tally(load)
-        wire.socket.settimeout(_READ_S)
-        wire.socket.sendall(frame.Method(1, spec.Basic.Consume(queue=load.queue, no_ack=True)).marshal())
-        while not (tally.complete() or over()):
-            try:
-                data = wire.read()
-            except TimeoutError:
-                continue
-            now = time.time()
-            for kind, at in wire.frames(data):
-                if kind == BODY:
-                    number, due = STAMP.unpack_from(data, at)
-                    tally.note(number, due, now)
-                elif kind == METHOD and method_id.unpack_from(data, at)[0] == _CONSUME_OK:
-                    consumes()
-            received(tally.messages)
-        wire.socket.close()
+        asyncio.run(run())
     return tally.got()
