@@ -129,7 +129,8 @@ def _report(
         if output is Output.TEXT:
             print_table(comparison)
         else:
-            (to.document if output is Output.JSON else to.line)(comparison.document(sentences(comparison)))
+            write = to.document if output is Output.JSON else to.line
+            write(comparison.document(sentences(comparison)))
         for sentence in comparison.unfinished():
             say(sentence)
     say(written)

@@ -23,16 +23,11 @@ from bridge.pipeline.restore import RestoreOrder, Restorer
 from bridge.telemetry.health import WELL
 from tests.unit.house import HOUR_MS, SHARDS, House
 
+pytestmark = pytest.mark.usefixtures("without_waiting")
+
 WAITING = (Written.WAITING, Written.DEAD)
 EVERYTHING = RestoreOrder()
 LOG = b"orders.delay-0"
-
-
-@pytest.fixture(autouse=True)
-def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is away is asked again at once: the wait between has a test of its own."""
-    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.0)
-    monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.0)
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from bridge.pipeline.round import next_run, urgent
 from bridge.telemetry.subject import STORE_PARK
 from tests.unit.house import ORDERS, SHARDS, House, turns
 
+pytestmark = pytest.mark.usefixtures("without_waiting")
+
 NOW_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
 #: Routing keys of different shards.
@@ -27,12 +29,6 @@ KEY_OF = {shard_for(key, SHARDS): key.decode() for key in (b"%d" % number for nu
 
 def delivery(headers: dict[str, HeaderValue], **changes: Any) -> Delivery:
     return replace(Delivery(1, "orders", b"body", b"key", headers, NOW_MS), **changes)
-
-
-@pytest.fixture(autouse=True)
-def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that is away is asked again at once: the wait between has a test of its own."""
-    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.0)
 
 
 # -- decide ---------------------------------------------------------------------------------------------------------

@@ -17,15 +17,11 @@ from bridge.parking.identity import shard_for, shard_of
 from bridge.pipeline.decide import SAME_KEY
 from tests.unit.house import SHARDS, House, turns
 
+pytestmark = pytest.mark.usefixtures("without_waiting")
+
 HOUR_MS = 3_600_000
 #: Logs of two shards.
 LOG, OTHER = b"orders.delay-0", b"orders.delay-1"
-
-
-@pytest.fixture(autouse=True)
-def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that is away is asked again at once: the wait between has a test of its own."""
-    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.0)
 
 
 def test_the_two_logs_are_in_different_shards() -> None:

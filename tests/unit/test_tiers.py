@@ -21,13 +21,9 @@ from bridge.pipeline.restore import RestoreOrder, Restorer
 from bridge.pipeline.tiers import JOURNAL_COLD, Loader, TieredStore
 from tests.unit.house import HOUR_MS, SHARDS, House
 
+pytestmark = pytest.mark.usefixtures("without_waiting")
+
 COLD = JournalFilter((Written.COLD,))
-
-
-@pytest.fixture(autouse=True)
-def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could be under way is looked at again at once."""
-    monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.0)
 
 
 @pytest.fixture
