@@ -23,6 +23,8 @@ from tests.integration.test_demo import environment, left_behind
 from tests.preloaded import run_postdate
 
 COMMAND = (sys.executable, "-m", "bridge.cli", "compare")
+#: A Redis that does not answer.
+AWAY = "redis://127.0.0.1:1/0"
 TINY = ("--modes", "plain", "--rates", "50", "--duration", "1s", "--count", "50")
 LATENESS = ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms")
 PICTURES = {f"{name}{ground}.png" for name in ("lateness", "delays", "throughput", "burst") for ground in ("", "-dark")}
@@ -32,6 +34,17 @@ def compare(
     redis_url: str, rabbitmq_url: str, folder: Path, *options: str, timeout: float = 100
 ) -> subprocess.CompletedProcess[str]:
     return run_postdate(["compare", *options], folder, environment(redis_url, rabbitmq_url), timeout)
+
+
+def start(redis_url: str, rabbitmq_url: str, folder: Path, *options: str) -> subprocess.Popen[str]:
+    """A comparison that is not waited for, with its report in ``report``."""
+    command, environ = (*COMMAND, *options, "--out", "report"), environment(redis_url, rabbitmq_url)
+    return subprocess.Popen(command, env=environ, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def report_in(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "report" / "compare.json").read_text())
+    return found
 
 
 def steps_of(found: dict[str, Any], mode: str) -> dict[str, dict[str, Any]]:
@@ -62,7 +75,7 @@ def test_a_small_comparison_has_no_faults_and_leaves_only_its_report(
     assert done.returncode == 0, done.stderr
     assert "Ways: 1, " in done.stderr
     found = json.loads(done.stdout)
-    assert found == json.loads((tmp_path / "report" / "compare.json").read_text())
+    assert found == report_in(tmp_path)
     assert found["ok"] is True
     assert found["plan"]["seed"] == 7
 
@@ -88,9 +101,9 @@ def test_levels_are_measured_with_and_without_a_bridge_when_redis_is_away(
     redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
 ) -> None:
     options = ("--modes", "levels,alone", "--rates", "200", "--duration", "1s", "--count", "200", "--out", "report")
-    done = compare("redis://127.0.0.1:1/0", rabbitmq_vhost, tmp_path, "--quick", *options)
+    done = compare(AWAY, rabbitmq_vhost, tmp_path, "--quick", *options)
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "report" / "compare.json").read_text())
+    found = report_in(tmp_path)
     for mode in ("levels", "alone"):
         steps = steps_of(found, mode)
         check_faultless(steps, ("rate", "flood", "burst"))
@@ -109,7 +122,7 @@ def test_a_quick_run_measures_every_available_mode_and_explains_the_others(
 ) -> None:
     done = compare(redis_url, rabbitmq_vhost, tmp_path, "--quick", "--out", "report")
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "report" / "compare.json").read_text())
+    found = report_in(tmp_path)
     modes = {mode["name"] for mode in found["modes"]}
     assert modes >= {"plain", "redis", "levels", "alone", "ladder", "ttl"}
     assert modes | found["left_out"].keys() == set(BY_NAME)
@@ -138,7 +151,7 @@ def test_a_full_comparison_has_a_backlog_and_restarts_the_bridge_without_loss(
     done = compare(redis_url, rabbitmq_vhost, tmp_path, *options)
     assert done.returncode == 0, done.stderr
     assert "2,000 that wait" in done.stderr
-    found = json.loads((tmp_path / "report" / "compare.json").read_text())
+    found = report_in(tmp_path)
     redis, ttl = steps_of(found, "redis"), steps_of(found, "ttl")
     assert redis["backlog"]["messages"] == ttl["backlog"]["messages"] == 2000
     assert redis["backlog"]["store_grew_bytes"] > 2000 * 256
@@ -157,21 +170,14 @@ def test_an_interrupted_comparison_writes_its_figures_and_deletes_its_objects(
     redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path
 ) -> None:
     options = ("--quick", "--modes", "ttl,plain", "--rates", "50", "--duration", "1s", "--count", "50")
-    with subprocess.Popen(
-        (*COMMAND, *options, "--out", "report"),
-        env=environment(redis_url, rabbitmq_vhost),
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
+    with start(redis_url, rabbitmq_vhost, tmp_path, *options) as running:
         assert running.stderr is not None
         assert any("ttl, rate" in line for line in running.stderr)
         running.send_signal(signal.SIGTERM)
         _, said = running.communicate(timeout=30)
     assert running.returncode == 130
     assert "Modes without all figures: ttl." in said
-    found = json.loads((tmp_path / "report" / "compare.json").read_text())
+    found = report_in(tmp_path)
     assert found["ok"] is False
     assert [mode["name"] for mode in found["modes"]] == ["plain"]
     assert left_behind(redis_url, rabbitmq, rabbitmq_vhost, "compare") == []
@@ -179,14 +185,7 @@ def test_an_interrupted_comparison_writes_its_figures_and_deletes_its_objects(
 
 @pytest.mark.rabbitmq
 def test_an_interrupt_while_drawing_says_what_is_missing_and_ends_with_130(rabbitmq_vhost: str, tmp_path: Path) -> None:
-    with subprocess.Popen(
-        (*COMMAND, "--quick", *TINY, "--out", "report"),
-        env=environment("redis://127.0.0.1:1/0", rabbitmq_vhost),
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
+    with start(AWAY, rabbitmq_vhost, tmp_path, "--quick", *TINY) as running:
         assert running.stderr is not None
         assert any("Drawing the pictures" in line for line in running.stderr)
         running.send_signal(signal.SIGINT)
@@ -206,7 +205,7 @@ def test_an_interrupt_while_drawing_says_what_is_missing_and_ends_with_130(rabbi
 def test_a_full_disk_still_prints_the_table_and_the_error_names_the_file(rabbitmq_vhost: str, tmp_path: Path) -> None:
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / "compare.json").symlink_to("/dev/full")
-    done = compare("redis://127.0.0.1:1/0", rabbitmq_vhost, tmp_path, "--quick", *TINY, "--out", "report")
+    done = compare(AWAY, rabbitmq_vhost, tmp_path, "--quick", *TINY, "--out", "report")
     assert done.returncode == 1, done.stderr
     assert done.stderr.splitlines()[-1].startswith("report/compare.json cannot be written (No space left on device)")
     assert "50 at once, a second" in done.stdout
@@ -218,7 +217,7 @@ def test_a_full_disk_still_prints_the_table_and_the_error_names_the_file(rabbitm
 
 @pytest.mark.rabbitmq
 def test_a_missing_plugin_ends_with_5_if_no_other_mode_is_wanted(rabbitmq_vhost: str, tmp_path: Path) -> None:
-    done = compare("redis://127.0.0.1:1/0", rabbitmq_vhost, tmp_path, "--modes", "plugin")
+    done = compare(AWAY, rabbitmq_vhost, tmp_path, "--modes", "plugin")
     assert done.returncode == 5, done.stderr
     assert "does not have the plugin" in done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -230,15 +229,8 @@ def test_a_broker_that_goes_away_is_the_last_line_with_the_step_and_what_may_rem
     redis_url: str, rabbitmq: RabbitMQ, rabbitmq_vhost: str, tmp_path: Path, mode: str, back: bool
 ) -> None:
     with ThreadedProxy.before(rabbitmq_vhost) as proxy:
-        options = ("--quick", "--modes", mode, "--rates", "50", "--duration", "3s", "--out", "report")
-        with subprocess.Popen(
-            (*COMMAND, *options),
-            env=environment("redis://127.0.0.1:1/0", proxy.through(rabbitmq_vhost)),
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as running:
+        options = ("--quick", "--modes", mode, "--rates", "50", "--duration", "3s")
+        with start(AWAY, proxy.through(rabbitmq_vhost), tmp_path, *options) as running:
             assert running.stderr is not None
             assert any(f"{mode}, rate" in line for line in running.stderr)
             # The stage's own connection, the generator's and the meter's.
@@ -266,7 +258,7 @@ def test_missing_rights_end_with_5_without_a_claim_of_remaining_objects(
     try:
         rabbitmq.ctl("set_permissions", "-p", vhost, user, *rights)
         url = rabbitmq_vhost.replace("guest:guest", f"{user}:secret")
-        done = compare("redis://127.0.0.1:1/0", url, tmp_path, "--quick", "--modes", "ttl")
+        done = compare(AWAY, url, tmp_path, "--quick", "--modes", "ttl")
     finally:
         rabbitmq.ctl("delete_user", user)
     assert done.returncode == 5, done.stderr
@@ -289,6 +281,6 @@ def test_without_a_broker_it_ends_with_4_and_says_what_to_type(tmp_path: Path) -
 @pytest.mark.slow
 def test_wrong_options_are_refused_with_2_before_anything_starts(tmp_path: Path) -> None:
     for option, value in (("--modes", "all"), ("--rates", "fast"), ("--duration", "60"), ("--count", "0")):
-        done = compare("redis://127.0.0.1:1/0", "amqp://127.0.0.1:1/", tmp_path, option, value)
+        done = compare(AWAY, "amqp://127.0.0.1:1/", tmp_path, option, value)
         assert done.returncode == 2, done.stderr
         assert option in done.stderr
