@@ -39,21 +39,17 @@ class TrialStore:
 
     async def version(self) -> str:
         """Name and version of the server, such as "Redis 7.0.15"."""
-        info = (await self._info("server"))[0]
+        info = (await self._info())[0]
         return f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}"
 
-    async def used_bytes(self) -> int:
-        """Memory that the server uses for all its data, over all nodes of a cluster.
+    async def usage(self) -> tuple[float, int]:
+        """Processor time (s) of the server and memory (bytes) for all its data, over all nodes of a cluster.
 
         Without connection buffers: they are as large as the last batch and released seconds later.
         """
-        found = await self._info("memory")
-        return sum(int(info["used_memory"]) - sum(int(info.get(name, 0)) for name in _PASSING) for info in found)
-
-    async def cpu_s(self) -> float:
-        """Processor time of the server in seconds, over all nodes of a cluster."""
-        names = ("used_cpu_user", "used_cpu_sys")
-        return sum(float(info[name]) for info in await self._info("cpu") for name in names)
+        found = await self._info()
+        cpu_s = sum(float(info[name]) for info in found for name in ("used_cpu_user", "used_cpu_sys"))
+        return cpu_s, sum(int(info["used_memory"]) - sum(int(info.get(name, 0)) for name in _PASSING) for info in found)
 
     async def parked(self) -> int:
         """The number of parked messages."""
@@ -98,11 +94,10 @@ class TrialStore:
             )
         return found
 
-    async def _info(self, section: str) -> list[dict[str, Any]]:
+    async def _info(self) -> list[dict[str, Any]]:
         """INFO of every server that holds data."""
         with store_errors():
             if not isinstance(self._client, RedisCluster):
-                return [await self._client.info(section)]
-            answer = await self._client.info(section, target_nodes=RedisCluster.PRIMARIES)
-            of_one = any(name in answer for name in ("redis_version", "used_memory", "used_cpu_user"))
-            return [answer] if of_one else list(answer.values())
+                return [await self._client.info()]
+            answer = await self._client.info(target_nodes=RedisCluster.PRIMARIES)
+            return [answer] if "redis_version" in answer else list(answer.values())

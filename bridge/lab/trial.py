@@ -270,7 +270,7 @@ class Trial:
         if self._bridge is not None:
             found["bridge"] = usage_of(self._bridge.pid)
         if self._stored:
-            found["store"] = Usage(self.wait_for(self.store.cpu_s()), self.wait_for(self.store.used_bytes()))
+            found["store"] = Usage(*self.wait_for(self.store.usage()))
         return found
 
     def versions(self) -> dict[str, str]:
