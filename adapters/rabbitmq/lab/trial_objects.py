@@ -48,7 +48,8 @@ class RabbitTrialBroker(AbstractContextManager["RabbitTrialBroker"]):
         self._all_settings = settings
         self._settings = settings.rabbitmq
         exchanges, queues = planned_names(settings)
-        self._exchanges, self._queues = (names.target, *exchanges), (names.queue, *queues)
+        self._objects = [("exchange", name) for name in (names.target, *exchanges)]
+        self._objects += [("queue", name) for name in (names.queue, *queues)]
         self._names = names
         self._connection = connect(self._settings, "postdate trial")
 
@@ -72,12 +73,10 @@ class RabbitTrialBroker(AbstractContextManager["RabbitTrialBroker"]):
             channel.close()
 
     def consumed(self) -> bool:
-        state = self._state(self._names.intake)
-        return state is not None and state.consumer_count > 0
+        return self._counts(self._names.intake)[1] > 0
 
     def waiting(self, queue: str) -> int:
-        state = self._state(queue)
-        return state.message_count if state is not None else 0
+        return self._counts(queue)[0]
 
     def addresses(self) -> list[tuple[str, int]]:
         return [(address.host, address.port) for address in connection.addresses(self._settings)]
@@ -116,10 +115,8 @@ class RabbitTrialBroker(AbstractContextManager["RabbitTrialBroker"]):
         self.__exit__()
         self._connection = connect(self._settings, "postdate trial")
         with broker_errors():
-            for exchange in self._exchanges:
-                self._delete("exchange", exchange)
-            for queue in self._queues:
-                self._delete("queue", queue)
+            for kind, name in self._objects:
+                self._delete(kind, name)
 
     def _delete(self, kind: str, name: str) -> None:
         try:
@@ -129,10 +126,11 @@ class RabbitTrialBroker(AbstractContextManager["RabbitTrialBroker"]):
             if self._answer(lambda channel: getattr(channel, f"{kind}_declare")(name, passive=True)) is not None:
                 raise
 
-    def _state(self, queue: str) -> Any:
+    def _counts(self, queue: str) -> tuple[int, int]:
+        """Ready messages and consumers of a queue; 0 and 0 if it does not exist."""
         with broker_errors():
             found = self._answer(lambda channel: channel.queue_declare(queue, passive=True))
-        return None if found is None else found.method
+        return (0, 0) if found is None else (found.method.message_count, found.method.consumer_count)
 
     def _answer(self, ask: Callable[[Any], Any]) -> Any:
         """RabbitMQ's answer; None if it closes the channel."""
