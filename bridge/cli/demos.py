@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from bridge.cli.options import ConfigOption
-from bridge.lab.demo import BrokerDemo, judge, lesson, play, stay, summary, view_on
+from bridge.lab.demo import demo_on, judge, lesson, play, stay, summary, view_on
 from bridge.lab.trial import answering, every_signal_interrupts
 from bridge.settings import settings_from
 from bridge.telemetry.printable import say
@@ -30,7 +30,7 @@ def demo(
         brokers = answering(settings)
         say("Starting a bridge.")
         with ExitStack() as ends:
-            demos = [ends.enter_context(BrokerDemo(settings, broker)) for broker in brokers]
+            demos = [ends.enter_context(demo_on(settings, broker)) for broker in brokers]
             for show in demos:
                 say(f"Page for {show.found.title}: {show.page}")
             with view_on(console) as view:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import count
 from socket import socket
 from textwrap import wrap
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 from rich import box
@@ -22,7 +22,7 @@ from rich.text import Text
 
 from bridge.app.brokers import broker_of
 from bridge.core.errors import PostdateError
-from bridge.lab.ports import StoredMessage
+from bridge.lab.ports import Producer, StoredMessage
 from bridge.lab.trial import Trial, new_names, trial_settings
 from bridge.settings import Settings
 from bridge.settings.model import BrokerKind
@@ -154,48 +154,44 @@ def _complaints(message: DemoMessage) -> list[str]:
 # -- on one broker ----------------------------------------------------------------------------------------------------
 
 
-class BrokerDemo:
-    """A running bridge on one broker with a producer and a consumer. The end of the ``with`` block deletes it all.
+@contextmanager
+def demo_on(settings: Settings, broker: BrokerKind) -> Iterator[BrokerDemo]:
+    """A running bridge on one broker with a producer and a consumer. The end of the block deletes it all.
 
     Raises what ``Trial`` raises.
     """
+    names, port = new_names("demo", broker), _free_port()
+    # The messages of a demo may be lost, so the store needs no durability.
+    own = trial_settings(
+        settings,
+        names,
+        broker=broker,
+        redis={"durability": "none", "shards": 1},
+        bridge={"workers": 1, "shutdown_grace": 2000},
+        headers={"audit": True, "on_bad": "dead", "on_same_key": "replace"},
+        log={"level": "warning"},
+        http={"enabled": True, "listen": f"127.0.0.1:{port}", "base_path": "", "cert_file": "", "key_file": ""},
+        auth={"viewer_token": SecretStr(""), "operator_token": SecretStr(""), "admin_token": SecretStr("")},
+    )
+    with Trial(own, names) as trial, closing(trial.lab.producer(own, names.front)) as producer:
+        demo = BrokerDemo(trial, producer, f"http://127.0.0.1:{port}/")
+        with closing(trial.lab.consumer(own, names.queue, demo.receive)):
+            yield demo
 
-    def __init__(self, settings: Settings, broker: BrokerKind) -> None:
-        self._broker: BrokerKind = broker
-        names = new_names("demo", broker)
-        port = _free_port()
-        # The messages of a demo may be lost, so the store needs no durability.
-        own = trial_settings(
-            settings,
-            names,
-            broker=broker,
-            redis={"durability": "none", "shards": 1},
-            bridge={"workers": 1, "shutdown_grace": 2000},
-            headers={"audit": True, "on_bad": "dead", "on_same_key": "replace"},
-            log={"level": "warning"},
-            http={"enabled": True, "listen": f"127.0.0.1:{port}", "base_path": "", "cert_file": "", "key_file": ""},
-            auth={"viewer_token": SecretStr(""), "operator_token": SecretStr(""), "admin_token": SecretStr("")},
-        )
-        self.page = f"http://127.0.0.1:{port}/"
-        self._trial = Trial(own, names)
-        self.found = BrokerMessages(self._trial.title, [])
 
-    def __enter__(self) -> Self:
-        trial = self._trial
-        with ExitStack() as ends:
-            ends.enter_context(trial)
-            self._producer = trial.lab.producer(trial.settings, trial.names.front)
-            ends.callback(self._producer.close)
-            ends.callback(trial.lab.consumer(trial.settings, trial.names.queue, self._received).close)
-            self._ends = ends.pop_all()
-        return self
+class BrokerDemo:
+    """What the demo does on one broker. ``page`` is the address of the bridge's page."""
 
-    def __exit__(self, *_: object) -> None:
-        self._ends.close()
+    def __init__(self, trial: Trial, producer: Producer, page: str) -> None:
+        self.page = page
+        self.found = BrokerMessages(trial.title, [])
+        self._trial = trial
+        self._producer = producer
+        self._noun = _NOUNS[trial.kind]
 
     def send(self, now_ms: float) -> None:
         """Publish all messages of a demo that begins now."""
-        self.found.messages.extend(demo_messages(round(now_ms), _NOUNS[self._broker]))
+        self.found.messages.extend(demo_messages(round(now_ms), self._noun))
         for message in self.found.messages:
             message.sent_ms = self.now_ms()
             self._producer.publish(message.name.encode(), message.headers)
@@ -209,7 +205,7 @@ class BrokerDemo:
 
     def trickle(self, number: int) -> None:
         """Publish one more message: soon due or later, with a key of its own. One of fifty has a bad header."""
-        noun, delay_s = _NOUNS[self._broker], _TRICKLE_S[number % len(_TRICKLE_S)]
+        noun, delay_s = self._noun, _TRICKLE_S[number % len(_TRICKLE_S)]
         delay: str | int = "tomorrow" if number % 50 == 7 else delay_s * 1000
         self._producer.publish(
             f'{{"{noun}": {number}}}'.encode(), {"x-delay": delay, "x-delay-key": f"{noun}-{1000 + number}"}
@@ -221,7 +217,7 @@ class BrokerDemo:
         self._trial.check()
         self._trial.wait_for(self._trial.store.look_at_clock())
         kept = self._trial.wait_for(self._trial.store.kept())
-        body_of = broker_of(self._broker).payloads.body_of
+        body_of = broker_of(self._trial.kind).payloads.body_of
         stored = {body_of(message.payload): message for message in kept}
         for message in self.found.messages:
             message.see(stored.get(message.name.encode()))
@@ -234,7 +230,8 @@ class BrokerDemo:
         """Unix milliseconds by the store's clock."""
         return self._trial.now_ms()
 
-    def _received(self, body: bytes, headers: Mapping[str, Any]) -> None:
+    def receive(self, body: bytes, headers: Mapping[str, Any]) -> None:
+        """Note an arrival at the consumer."""
         at_ms, due_ms = self.now_ms(), headers.get("x-delay-due")
         for message in self.found.messages:
             if message.name.encode() == body:
