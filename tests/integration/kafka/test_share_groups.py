@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from adapters.kafka.broker_ends import open_replay
+from adapters.kafka.raw.record import Record, unpack
 from tests.bridge_line import QUICK, merged
 from tests.devstack import kafka_admin
 from tests.devstack.kafka import Kafka
@@ -117,3 +120,22 @@ def test_a_pointer_at_what_cannot_be_fetched_now_waits_says_so_and_delays_no_oth
     (came,) = line.consume(1)
     assert (came.value, came.headers[: len(OWN)]) == (b"late", OWN)
     wait_for(lambda: "points at" not in bridge.health(), "its health is well again", 20)
+
+
+def test_a_restore_from_the_intake_reads_the_record_at_which_a_pointer_points(line: KafkaLine) -> None:
+    line.produce(b"body", OWN, b"key", 0, line.topic)
+    line.produced()
+    point(line, line.topic, 0)
+    line.produced()
+
+    async def replayed() -> list[Record]:
+        replay = open_replay(line.loaded(), ROUTE, lambda: b"secret")
+        await replay.open(0)
+        try:
+            return [unpack(delivery.payload) async for delivery in replay.records()]
+        finally:
+            await replay.close()
+
+    (record,) = asyncio.run(replayed())
+    assert (record.key, record.value) == (b"key", b"body")
+    assert [(name.decode(), content) for name, content in record.headers[: len(OWN)]] == OWN
