@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import Awaitable, Callable, Set
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -18,6 +19,8 @@ from bridge.core.errors import Refused
 from bridge.settings import Settings
 
 _TURN_MS = 200
+#: A broker that has just come back may not know its topics yet, so missing ones are looked for again after this time.
+_AGAIN_S = 3.0
 #: How long Kafka keeps the canary's records.
 _RETENTION = {"retention.ms": "3600000"}
 
@@ -47,6 +50,16 @@ def round_trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None
             raise Refused(f"user '{settings.kafka.user}' may not use the canary's topics") from error
 
 
+async def missing(
+    wanted: frozenset[str], topics: Callable[[], Awaitable[Set[str]]], again_s: float = _AGAIN_S
+) -> frozenset[str]:
+    """Return which topics do not exist. ``topics`` asks the brokers for all; it is called twice before one counts."""
+    if gone := wanted - await topics():
+        await asyncio.sleep(again_s)
+        gone -= await topics()
+    return gone
+
+
 async def _trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None:
     given = connection(settings.kafka, f"{settings.bridge.name} canary")
     token = secrets.token_hex(8).encode()
@@ -56,7 +69,7 @@ async def _trip(settings: Settings, delay_ms: int, wait_s: float) -> float | Non
     try:
         await consumer.start()
         # Asking for a missing topic would create it on a broker that creates topics by itself.
-        if not {route.intercept, route.target} <= await consumer.topics():
+        if await missing(frozenset((route.intercept, route.target)), consumer.topics):
             raise Refused(f"topics '{route.intercept}' and '{route.target}' are missing. `postdate run` creates them")
         consumer.assign([place])
         await consumer.seek_to_end(place)

@@ -181,7 +181,7 @@ class KafkaSource:
         self._parts = self._assignments.parts
         self._commits = OffsetCommits(rules, health)
         self._topics = TopicWatch(self._intakes, mend, health)
-        self._old = OldTimestamps(health)
+        self._old = OldTimestamps(health, clock)
         self._originals = Originals()
         #: Partitions paused for ``_POINTER_S``, and until when.
         self._unfollowed: dict[TopicPartition, float] = {}
@@ -530,10 +530,12 @@ class KafkaSource:
     async def _watch(self, consumer: AIOKafkaConsumer) -> None:
         """Check the topics, and end the session of a consumer that hangs."""
         stuck, silent = ConsumerWatchdog(consumer), False
+        self._topics.forget()
         await answers(consumer._client, _ANSWER_S)  # opens its connections while all is well
         while True:
             await asyncio.sleep(_WATCH_S)
             if not await answers(consumer._client, _ANSWER_S):
+                self._topics.forget()
                 error = BrokerUnavailable(f"no broker of {self._rules.bootstrap_servers} answers")
                 if silent:  # aiokafka may hang after a broker restart, so replace the consumer
                     raise error

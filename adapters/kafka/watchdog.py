@@ -16,6 +16,7 @@ from aiokafka.consumer.fetcher import OffsetResetStrategy
 from aiokafka.errors import KafkaError
 
 from adapters.kafka.intake import Intakes, Partition
+from bridge.core.clock import CLOCK_OFF_S, StoreClock
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Delivery
 from bridge.delay.duration import write_duration
@@ -117,29 +118,37 @@ class OldTimestamps:
 
     A record that waited for postdate is old, too. So only those count that were written after postdate had read
     everything. The last record of each poll is enough: an application that forwards timestamps does so with all.
+    All moments are of the store's clock. While this machine's differs from it, nothing is judged: neither is sure.
     """
 
-    def __init__(self, health: Health, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, health: Health, clock: StoreClock, now: Callable[[], float] = time.monotonic) -> None:
         self._health = health
+        self._clock = clock
         self._now = now
         #: By route: when old timestamps began to come, and when the last one came.
         self._runs: dict[str, tuple[float, float]] = {}
 
     def note_ends(self, consumer: AIOKafkaConsumer, parts: Mapping[TopicPartition, Partition]) -> None:
         """Note which partitions are read up to their ends, and when Kafka last said so."""
+        offset_s = self._clock.offset_s()
+        if abs(offset_s) > CLOCK_OFF_S:
+            for part in parts.values():
+                part.caught_up_ms = 0
+            return
         for tp in consumer.assignment().intersection(parts):
             end, asked_ms = consumer.highwater(tp), consumer.last_poll_timestamp(tp)
             if end is not None and asked_ms is not None and (parts[tp].next or 0) >= end:
-                parts[tp].caught_up_ms = asked_ms
+                parts[tp].caught_up_ms = round(asked_ms + offset_s * 1000)
 
     def look(self, part: Partition, delivery: Delivery) -> None:
         """Check the timestamp of a record that was read just now."""
-        old_ms = part.caught_up_ms - (delivery.published_ms or part.caught_up_ms)
+        written_ms = min(part.caught_up_ms, delivery.arrived_ms)
+        old_ms = written_ms - (delivery.published_ms or written_ms)
         if old_ms < _OLD_MS or not delivery.headers or _MOMENT in delivery.headers:
             return
         if not self._lasts(part.route):
             return
-        age = write_duration((delivery.arrived_ms - (delivery.published_ms or 0)) // 1000 * 1000)
+        age = write_duration(old_ms // 1000 * 1000)
         text = (
             f"records of route {part.route} have timestamps older than their arrival, the last one by {age}. Delays "
             "count from the timestamp, so these end sooner after the write than their header says. Kafka Streams "
@@ -166,6 +175,8 @@ class TopicWatch:
         self._health = health
         self._refused: set[str] = set()
         self._tried: set[str] = set()
+        #: The topics that the last look did not find. A broker that has just come back may not know its topics yet.
+        self._missing: frozenset[str] = frozenset()
         #: By topic, the partitions that had no leader at the last look. An election is over before the next one.
         self._headless: dict[str, set[int]] = {}
 
@@ -183,15 +194,21 @@ class TopicWatch:
         self._tried, self._refused = self._refused, set()
         consumer.resume(*consumer.paused())
 
+    def forget(self) -> None:
+        """The brokers did not answer, so what the last look did not find proves nothing."""
+        self._missing = frozenset()
+
     def look(self, consumer: AIOKafkaConsumer) -> None:
-        """Report missing topics and start to recreate them. Report partitions without a leader."""
+        """Start to recreate missing topics, and report those that the last look missed, too. Report partitions without
+        a leader."""
         cluster = consumer._client.cluster
-        missing = self._intakes.missing(cluster.topics())
+        missing = frozenset(self._intakes.missing(cluster.topics()))
+        lasting, self._missing = missing & self._missing, missing
         for topic in self._intakes.names():
             self._judge_leaders(cluster, topic)
-            if topic in missing:
+            if topic in lasting:
                 self._say(topic, "it does not exist, or postdate may not see it (no Describe permission)")
-            elif topic not in self._tried | self._refused:
+            elif topic not in missing | self._tried | self._refused:
                 self._health.say(Subject("kafka", "topic", topic), "")
         if missing or any(self._headless.values()):
             consumer._client.force_metadata_update()

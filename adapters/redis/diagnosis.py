@@ -15,13 +15,14 @@ from adapters.redis.errors import store_errors
 from adapters.redis.guard import memory_of, persistence_of, refuses_writes
 from adapters.redis.keys import StoreKeys
 from adapters.redis.scripts import scripts
+from bridge.core.clock import CLOCK_OFF_S
 from bridge.desk.numbers import ServerMemory
 from bridge.desk.severity import CheckResult, fail, ok, warn
 from bridge.settings import Redis
 
 _ROUND_TRIPS = 5
-#: A round trip beyond this (s) delays every message, and a clock offset beyond that (s) confuses people and Kafka.
-_SLOW_S, _OFFSET_S = 0.02, 1.0
+#: A round trip beyond this (s) delays every message.
+_SLOW_S = 0.02
 _CALLED = re.compile(r"redis\.call\('([A-Z]+)'")
 #: What the client calls itself, with arguments where a command wants special ones.
 _DIRECT = ("TIME", "INFO", "HMGET", "HGETALL", "LRANGE", "ZMSCORE", "ZCARD", "ZCOUNT", "SUBSCRIBE", "WAIT")
@@ -79,7 +80,7 @@ def clock(rtt_s: float, offset_s: float) -> Iterator[CheckResult]:
     else:
         yield ok("store", took)
     text = f"this machine's clock differs from the store's by {offset_s:+.3f} s"
-    if abs(offset_s) > _OFFSET_S:
+    if abs(offset_s) > CLOCK_OFF_S:
         yield warn("clock", text, "Synchronize both clocks (chrony, systemd-timesyncd)")
     else:
         yield ok("clock", text)

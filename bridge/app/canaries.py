@@ -87,17 +87,16 @@ def _probed(settings: Settings, kind: BrokerKind) -> CheckResult:
 class CanaryState:
     """What is known of one broker's canary. ``late_s`` is the lateness of the last one that came back.
 
-    ``success_ms``: Unix ms by this machine's clock. ``trouble`` is why the last one did not come back, "" if it did.
+    Moments are seconds of the monotonic clock. ``trouble`` is why the last one did not come back, "" if it did.
     """
 
     broker: BrokerKind
     started_s: float
     late_s: float | None = None
-    success_ms: int | None = None
     success_s: float | None = None
     trouble: str = ""
-    #: When the last one did not come back (Unix ms), while ``trouble`` says why.
-    tried_ms: int | None = None
+    #: When the last one did not come back, while ``trouble`` says why.
+    tried_s: float | None = None
     #: When the one that is under way was sent; None for none.
     sent_s: float | None = None
 
@@ -170,9 +169,9 @@ class Canaries:
             state.trouble = lost if late_s is None else ""
         finally:
             state.sent_s = None
-        state.tried_ms = time.time_ns() // 1_000_000 if state.trouble else None
+        state.tried_s = self._now_s() if state.trouble else None
         if late_s is not None:
-            state.late_s, state.success_s, state.success_ms = late_s, self._now_s(), time.time_ns() // 1_000_000
+            state.late_s, state.success_s = late_s, self._now_s()
         if state.trouble and state.trouble != before:
             log.warning("canary", broker=state.broker, what=state.trouble)
         elif before and not state.trouble:

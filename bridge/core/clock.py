@@ -16,6 +16,8 @@ _DRIFT_US = 50.0
 _WINDOW_S = 20.0
 #: A larger difference is a step of the store's clock.
 JUMP_US = 500_000
+#: A machine's clock that differs from the store's by more (s) is reported. The alert PostdateClockOffset has it, too.
+CLOCK_OFF_S = 1.0
 
 
 class StoreClock:
@@ -63,6 +65,10 @@ class StoreClock:
     def now_us(self) -> float:
         """Return Unix microseconds by the store's clock."""
         return time.monotonic() * 1e6 + self._offset_us
+
+    def offset_s(self) -> float:
+        """Return the store's clock minus this machine's."""
+        return self.now_us() / 1e6 - time.time()
 
     def surely_us(self) -> float:
         """Return the least that the store's clock shows. A message due at this moment or before is not early."""

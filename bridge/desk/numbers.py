@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
+from bridge.core.clock import CLOCK_OFF_S
 from bridge.core.orders import RouteOrder, RouteOrders, RouteState, routes_that
 from bridge.delay.duration import write_moment
 from bridge.settings.process_plan import is_canary
@@ -164,8 +165,23 @@ class Stats:
 
     @property
     def all_warnings(self) -> list[str]:
-        """Return the warnings, first that of all lost instances."""
-        return [*([self.lost_warning] if self.lost else []), *self.warnings]
+        """Return the warnings, first those of lost instances and of wrong clocks."""
+        return [*filter(None, (self.lost_warning if self.lost else "", self.clock_warning)), *self.warnings]
+
+    @property
+    def clock_warning(self) -> str:
+        """Return the warning that names the instances whose machine has another time than the store; "" for none."""
+        offsets = ((name, report.get("clock_offset_s")) for name, report in self.instances.items())
+        far = [(name, abs(off)) for name, off in offsets if isinstance(off, int | float) and abs(off) > CLOCK_OFF_S]
+        if not far:
+            return ""
+        (first, by_s), *others = far
+        more = "".join(f", of {name} by {seconds:.0f} s" for name, seconds in others)
+        return (
+            f"the clock of {first} differs from Redis's by {by_s:.0f} s{more}: deliveries are on time, because they go "
+            "by Redis's clock. Log lines and the timestamps of Kafka records that it writes are wrong. Synchronize "
+            "both clocks (chrony, systemd-timesyncd)"
+        )
 
     @property
     def lost_warning(self) -> str:

@@ -218,10 +218,14 @@ class Backend:
         found = [part for part in self.processes.not_ready() if part[0] != "canary"] if len(self.processes) else []
         lost = ((state, state.missing(self.settings.canary, time.monotonic())) for state in self.canaries())
         return found + [
-            ("canary", f"no canary of {TITLES[state.broker]} came back{_tried(state)}: {why}")
+            ("canary", f"no canary of {TITLES[state.broker]} came back{self._tried(state)}: {why}")
             for state, why in lost
             if why
         ]
+
+    def _tried(self, state: CanaryState) -> str:
+        """Return when the last canary failed: what it met may be over."""
+        return "" if state.tried_s is None else f" at {write_moment(self.processes.moment_ms(state.tried_s))}"
 
     def _bulk_ended(self, operation: OperationFacts) -> None:
         self.processes.verbs[operation.verb] += operation.done
@@ -235,11 +239,6 @@ class Backend:
         except PostdateError as error:
             log.warning("the audit log was not written", because=str(error))
         self.events.audited()
-
-
-def _tried(state: CanaryState) -> str:
-    """Return when the last canary failed: what it met may be over."""
-    return "" if state.tried_ms is None else f" at {write_moment(state.tried_ms)}"
 
 
 def backend_of(request: Request) -> Backend:

@@ -140,6 +140,14 @@ class Processes:
                 found[peer] = found.get(peer, True) and there
         return dict(sorted(found.items()))
 
+    def clock_offset_s(self) -> float:
+        """Return the store's clock minus this machine's, of the process where it is largest."""
+        return max((frame.clock_offset_s for frame in self.frames()), key=abs, default=0.0)
+
+    def moment_ms(self, at_s: float) -> int:
+        """Return a moment of the monotonic clock as Unix milliseconds by the store's clock."""
+        return round((time.time() + self.clock_offset_s() + at_s - self._now_s()) * 1000)
+
     def silent_s(self, frame: Frame) -> float:
         """Return for how long a process has been silent."""
         return self._now_s() - frame.heard_s

@@ -121,7 +121,7 @@ class MetricsPage(Collector):
         if self._store.up and self._store.stats is not None:
             yield from self._routes_now(self._store.stats)
             yield from self._store_now(self._store.stats)
-        yield from _canary(self._canaries())
+        yield from _canary(self._canaries(), self._processes)
 
     def _own(self) -> Iterator[Metric]:
         modes = {"redis" if route.stored else "levels" for route in self._settings.routes.values()}
@@ -219,9 +219,8 @@ class MetricsPage(Collector):
         text = "Claims whose lease ran out, parked again: possible duplicates."
         yield _counter("postdate_recovered", text, numbers.get("recovered", 0))
         yield _counter("postdate_damaged", "Stored messages that cannot be opened.", numbers.get("damaged", 0))
-        offsets = [frame.clock_offset_s for frame in self._processes.frames()]
         text = "The store's clock minus this machine's, of the process where it is largest."
-        yield _gauge("postdate_clock_offset_seconds", text, max(offsets, key=abs, default=0.0))
+        yield _gauge("postdate_clock_offset_seconds", text, self._processes.clock_offset_s())
         attempts = CounterMetricFamily(
             "postdate_connection_attempts", "Attempts to connect to a broker.", labels=["peer", "outcome"]
         )
@@ -377,13 +376,14 @@ def _buckets(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str
     return found
 
 
-def _canary(states: Iterable[CanaryState]) -> Iterator[Metric]:
+def _canary(states: Iterable[CanaryState], processes: Processes) -> Iterator[Metric]:
     late = GaugeMetricFamily("postdate_canary_lateness_seconds", "Lateness of the last canary.", labels=["broker"])
     text = "When a canary last came back (Unix seconds); 0 if none did."
     success = GaugeMetricFamily("postdate_canary_last_success_timestamp_seconds", text, labels=["broker"])
     for state in states:
         if state.late_s is not None:
             late.add_metric([state.broker], state.late_s)
-        success.add_metric([state.broker], (state.success_ms or 0) / 1000)
+        at_s = 0 if state.success_s is None else processes.moment_ms(state.success_s) / 1000
+        success.add_metric([state.broker], at_s)
     yield late
     yield success

@@ -136,7 +136,7 @@ def _canary(here: Backend, canary: CanaryState, away: bool) -> dict[str, Any]:
         "broker": canary.broker,
         "ok": False if why else None if away or canary.success_s is None else True,
         "lateness_ms": None if canary.late_s is None else round(canary.late_s * 1000, 1),
-        "last_success_ms": canary.success_ms,
+        "last_success_ms": None if canary.success_s is None else here.processes.moment_ms(canary.success_s),
         "text": why,
     }
 

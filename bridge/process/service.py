@@ -49,13 +49,12 @@ def numbers_of(
     metrics: Metrics, health: Health, clock: StoreClock, journal: Mapping[str, float] | None = None
 ) -> dict[str, object]:
     """Return the numbers of a frame. ``journal``: those of the journal, if there is one."""
-    offset_s = clock.now_us() / 1e6 - time.time()
     counted = {
         **metrics.as_json(),
         "attempts": health.attempts,
         **({"journal": journal} if journal is not None else {}),
     }
-    return {"metrics": counted, "clock_offset_s": round(offset_s, 6)}
+    return {"metrics": counted, "clock_offset_s": round(clock.offset_s(), 6)}
 
 
 @dataclass(frozen=True)
@@ -144,6 +143,7 @@ class Service(Running):
             "overdue_s": round(watch.overdue_s, 3),
             "unconfirmed": watch.unconfirmed[0],
             "unconfirmed_s": round(watch.unconfirmed[1], 3),
+            "clock_offset_s": round(self._parts.store.clock.offset_s(), 3),
             "lateness_ms": {
                 "p50": lateness.percentile_ms(0.5),
                 "p99": lateness.percentile_ms(0.99),

@@ -119,6 +119,21 @@ TABLE = {
     ),
     "long overdue": (Known(late(65_000)), "FAIL", "Overdue: 2, the oldest by 1m 5s."),
     "a warning of the store": (Known(replace(CALM, warnings=("keys were lost",))), "WARN", "Warning: keys were lost."),
+    "the clock of a machine is wrong": (
+        Known(replace(CALM, instances={"pd3": {**RUNNING, "clock_offset_s": -119.99}, "a-1": RUNNING})),
+        "WARN",
+        "Warning: the clock of pd3 differs from Redis's by 120 s: deliveries are on time, because they go by Redis's",
+    ),
+    "two clocks are wrong": (
+        Known(replace(CALM, instances={n: {**RUNNING, "clock_offset_s": off} for n, off in (("a", 5), ("b", -9.1))})),
+        "WARN",
+        "Warning: the clock of a differs from Redis's by 5 s, of b by 9 s: deliveries",
+    ),
+    "a clock that is off by less than its alert has": (
+        Known(replace(CALM, instances={"a-1": {**RUNNING, "clock_offset_s": 0.9}})),
+        "OK",
+        "All well: 5 parked",
+    ),
     "the store is away": (Known(away=AWAY, local=[HERE]), "FAIL", f"Trouble: {AWAY}."),
     "no route has a store": (Known(stored=False, local=[HERE]), "OK", "No route has a store."),
     "no instance runs": (
