@@ -17,7 +17,7 @@ from bridge.delay.duration import write_duration
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
 from bridge.telemetry.health import WELL
-from bridge.telemetry.subject import STORE_CLOCK, STORE_CONTENTS
+from bridge.telemetry.subject import STORE, STORE_CLAIM
 
 #: A process reports every second. What it said before counts as old after this time.
 STALE_S = 5.0
@@ -104,15 +104,32 @@ class Overall(NamedTuple):
         return self.level is Severity.OK
 
 
-#: Subjects of what happened to the store. They are shown for a long time after it.
-_PAST = frozenset({str(STORE_CONTENTS), str(STORE_CLOCK)})
+def _rank(fault: Fault) -> int:
+    """Return the place of a fault among others: first what is away, then what follows from that, then warnings, then
+    what happened to the store, which is shown for a long time after it."""
+    match fault.subject.split(" "):
+        case ["store"] | ["store", "claim" | "park" | "settle"]:
+            return 0
+        case ["instance"]:
+            return 1
+        case [_, "intake" | "publish" | "alarm" | "leader", *_]:
+            return 2
+        case ["confirms"]:
+            return 4
+        case ["canary" | "overdue"] | ["kafka", "begin" | "commit"]:
+            return 5
+        case ["warning"]:
+            return 6
+        case ["store", "contents" | "clock"]:
+            return 7
+    return 3
 
 
 def judge(known: Known) -> Overall:
     """Return the verdict. Old data never makes it well."""
     instances = judge_instances(known)
     if known.stats is not None:
-        instances = [_without_past(instance, known.stats) for instance in instances]
+        instances = [_without_past(instance, known, known.stats) for instance in instances]
     processes = [*instances, *_parents(known)]
     faults = [*_away(known), *_alone(known, instances), *_silent([process for process in processes if process.silent])]
     heard = (process.faults for process in processes if not process.silent)
@@ -124,7 +141,7 @@ def judge(known: Known) -> Overall:
     overdue = _overdue(known)
     warnings = _warnings(known, faults)
     if faults:
-        faults = sorted([*faults, *warnings], key=lambda fault: (fault.subject in _PAST, fault in warnings))
+        faults = sorted([*faults, *warnings], key=_rank)
         hard = known.away or any(instance.state is InstanceState.STALE for instance in instances)
         level = Severity.FAIL if hard or known.late_ms >= FAILED_MS or not instances else Severity.WARN
         return Overall(level, _of_faults(faults, overdue) + _ordered(known), faults, instances, known.away)
@@ -162,6 +179,8 @@ def judge_instances(known: Known) -> list[InstanceVerdict]:
 
 #: Stands for the report of an instance on another machine that cannot write one.
 _MUTE = MappingProxyType({"health": "it cannot report while Redis refuses writes"})
+#: Subjects of an instance that does not reach the store to deliver.
+_UNREACHED = frozenset({str(STORE), str(STORE_CLAIM)})
 #: As long as nobody can have reported for ``STALE_S``, silence proves nothing.
 _UNHEARD = MappingProxyType({"health": "it has not reported yet since Redis answers again"})
 
@@ -187,9 +206,16 @@ def _instance(
     return InstanceVerdict(name, InstanceState.TROUBLE if faults else InstanceState.WELL, tuple(faults))
 
 
-def _without_past(instance: InstanceVerdict, found: Stats) -> InstanceVerdict:
-    """Drop what an instance says of messages that the store does not have any more."""
-    faults = tuple(fault for fault in instance.faults if not _is_over(fault, found))
+def _without_past(instance: InstanceVerdict, known: Known, found: Stats) -> InstanceVerdict:
+    """Drop what an instance says of messages that the store does not have any more. Soften what it says of a store
+    that has just answered: it waits for some seconds between two attempts."""
+    faults = tuple(
+        dict.fromkeys(
+            _of_before(fault) if _is_of_before(fault, known, found) else fault
+            for fault in instance.faults
+            if not _is_over(fault, found)
+        )
+    )
     return instance._replace(faults=faults, state=instance.state if faults else InstanceState.WELL)
 
 
@@ -202,6 +228,18 @@ def _is_over(fault: Fault, found: Stats) -> bool:
             counts = found.by_route.get(name)
             return counts is None or not (counts.refused or counts.dead)
     return False
+
+
+def _is_of_before(fault: Fault, known: Known, found: Stats) -> bool:
+    """Return whether an instance says that the store is away, though it reports there, or the store was away a moment
+    ago. Overdue messages prove it right."""
+    reports = fault.instance in found.instances or known.answers_s < STALE_S
+    return fault.subject in _UNREACHED and reports and found.oldest_overdue_ms < LATE_MS
+
+
+def _of_before(fault: Fault) -> Fault:
+    text = f"Redis answers, and instance {fault.instance} has not asked it again yet"
+    return Fault(fault.instance, "instance", text)
 
 
 def _without_store(report: LocalReport) -> InstanceVerdict:

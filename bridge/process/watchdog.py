@@ -6,6 +6,7 @@ The watchdog relies on two facts only: the next due moments, and when the claim 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
@@ -20,6 +21,8 @@ from bridge.telemetry.health import Health
 from bridge.telemetry.subject import OVERDUE, STORE_CLOCK, Subject
 
 _EVERY_S = 1.0
+#: After a look this late the process stood still, and knows nothing newer than that: the next look judges.
+_STOOD_S = 5.0
 #: Lateness beyond this is trouble and no longer load.
 OVERDUE_S = 10.0
 #: A published message without an answer counts as overdue after this time, and is trouble after the second one.
@@ -46,6 +49,7 @@ class Watch:
         self._health = health
         self._ordered = ordered
         self._stopping = False
+        self._looked_at = -math.inf
         self.overdue_s = 0.0
         #: Published messages that wait for the broker's answer too long, and for how long (s).
         self.unconfirmed = 0, 0.0
@@ -62,6 +66,9 @@ class Watch:
 
     def once(self) -> None:
         """One pass."""
+        before, self._looked_at = self._looked_at, time.monotonic()
+        if _STOOD_S < self._looked_at - before < math.inf:
+            return
         # What a resume let go is overdue since then. Its shard may hide an older message of another route meanwhile.
         dues_ms = [max(ms, self._ordered.let_go_ms) for ms in self._wake.known().values() if ms]
         self.overdue_s = oldest_overdue_s(self._clock.now_us() / 1000, dues_ms + self._publisher.late_from_ms())
@@ -71,7 +78,7 @@ class Watch:
         self.unconfirmed = (count, waited_s) if waited_s > LATE_S else (0, 0.0)
         waits = f"the broker has not confirmed published messages: {count}, the oldest for {waited_s:.0f}s"
         self._health.say(Subject("confirms"), waits if waited_s > UNCONFIRMED_S else "", cause="unconfirmed")
-        still_s = time.monotonic() - self._claimer.passed_at
+        still_s = self._looked_at - self._claimer.passed_at
         stuck = still_s > STUCK_S and not self._stopping
         why = f"the claim loop has not run for {still_s:.0f} s" if stuck else ""
         self._health.say(Subject("claim"), why, cause="stuck")

@@ -301,3 +301,47 @@ def test_nobody_is_called_dead_before_it_could_report_to_a_store_that_is_back() 
     soon, later = judge(Known(back, answers_s=1.0)), judge(Known(back, answers_s=STALE_S))
     assert [fault.text for fault in soon.faults] == ["it has not reported yet since Redis answers again"]
     assert [found.instances[0].state for found in (soon, later)] == [InstanceState.TROUBLE, InstanceState.STALE]
+
+
+def test_the_first_trouble_is_what_is_away_and_then_what_follows_from_it() -> None:
+    troubles = {
+        "store contents": "Redis was emptied at 10:00",
+        "overdue": "the oldest overdue message was due 31s ago",
+        "kafka commit": "cannot commit offsets to Kafka: no coordinator of the consumer group 'postdate' answers",
+        "confirms": "the broker has not confirmed published messages: 606",
+        "topology": "what postdate cannot declare",
+        "kafka publish": "nothing can be published to Kafka: no broker answers",
+        "kafka intake": "nothing is taken from Kafka: no broker answers",
+    }
+    stats = replace(late(31_000), claimed=606, warnings=("w",), instances={"a-1": RUNNING})
+    overall = judge(Known(stats, local=[replace(HERE, troubles=troubles)]))
+    assert [fault.subject for fault in overall.faults] == [
+        "kafka publish",
+        "kafka intake",
+        "topology",
+        "confirms",
+        "overdue",
+        "kafka commit",
+        "warning",
+        "store contents",
+    ]
+    parks = replace(HERE, troubles={"kafka intake": "no broker answers", "store park": "Redis is at its maxmemory"})
+    assert judge(Known(CALM, local=[parks])).sentence.startswith("Trouble: Redis is at its maxmemory.")
+    frozen = judge(Known(replace(CALM, silent={"b-2": 9_000}), local=[replace(HERE, troubles=troubles)]))
+    assert frozen.sentence.startswith("Trouble: instance b-2 has been silent for 9s: ")
+
+
+def test_nothing_is_delivered_is_not_said_beside_a_store_that_answers_and_nothing_overdue() -> None:
+    """A process waits for some seconds between two attempts to reach the store."""
+    stale = [replace(HERE, troubles={"store claim": "nothing is delivered: Redis does not answer", "store": "no"})]
+    (fault,) = judge(Known(CALM, local=stale)).faults
+    assert fault.text == "Redis answers, and instance a-1 has not asked it again yet"
+    (fault,) = judge(Known(replace(CALM, instances={}), local=stale, answers_s=1.0)).faults
+    assert fault.text == "Redis answers, and instance a-1 has not asked it again yet"
+    for true in (
+        Known(late(1_500), local=stale),
+        Known(replace(CALM, instances={}, silent={"a-1": 9_000}), local=stale),
+    ):
+        assert judge(true).sentence.startswith("Trouble: nothing is delivered: Redis does not answer."), "it is true"
+    full = [replace(HERE, troubles={"store park": "nothing is parked: Redis is at its maxmemory"})]
+    assert judge(Known(CALM, local=full)).sentence.startswith("Trouble: nothing is parked:")

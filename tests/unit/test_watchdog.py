@@ -71,6 +71,20 @@ async def test_a_stuck_loop_is_reported_unless_it_was_stopped() -> None:
     assert watched.troubles() == {}
 
 
+async def test_a_process_that_stood_still_judges_nothing_by_what_it_knew_before() -> None:
+    """After a freeze the instance called messages overdue that others had delivered, until it had asked the store."""
+    watched = Watched()
+    house = watched.house
+    house.publish("a", 1000)
+    await house.park()
+    assert watched.troubles() == {}
+    house.clock.advance(18_000)
+    for passed_s, subjects in ((18, set()), (19, {"overdue", "claim"}), (20, {"overdue", "claim"})):
+        later = time.monotonic() + passed_s
+        with patch.object(time, "monotonic", lambda later=later: later):
+            assert watched.troubles().keys() == subjects
+
+
 async def test_published_messages_that_the_broker_does_not_confirm_are_trouble_after_three_seconds() -> None:
     watched = Watched()
     house = watched.house
