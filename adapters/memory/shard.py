@@ -135,6 +135,7 @@ class Shard:
             return seen.reply
         if batch.mark and batch.mark != self.mark:
             raise TierMoved("a message changed its tier meanwhile")
+        self._begin_logs(batch.logs)
         before = self._before(batch)
         kept: list[int] = []
         rejected: list[int] = []
@@ -160,6 +161,13 @@ class Shard:
         self._seen["park", instance] = _Seen(batch.token, self.now_ms() + TOKEN_MS, reply)
         self._wake_if_nearer(due_ms for _, due_ms, _ in batch.messages)
         return reply
+
+    def _begin_logs(self, logs: int) -> None:
+        """Begin the logs that are missing."""
+        if logs and self.moved is None:
+            self.moved = []
+        if logs > 1 and self.parks is None:
+            self.parks = []
 
     def _before(self, batch: Batch) -> list[int]:
         """Return the positions of messages that were handled before. Mark the others as handled."""

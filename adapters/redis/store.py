@@ -165,7 +165,7 @@ class RedisStore:
                 self._limits.most,
                 self._limits.keep_ms,
                 min((message[1] for message in batch.messages), default=0),
-                batch.once,
+                batch.once + 2 * batch.logs,
             )
             args: list[Any] = [call + batch.mark, self.instance, wake, batch.recent]
             for message in batch.messages:
@@ -178,7 +178,7 @@ class RedisStore:
             for field, ids in batch.found.items():
                 args += (field, ids)
             plain = not (batch.keyed or batch.found or batch.mark)
-            calls.append(keys.call("park", args, _PARK_KEYS if plain else None))
+            calls.append(keys.call("park", args, _PARK_KEYS + bool(batch.logs) if plain else None))
         replies = await self._runner.many(calls, self._wait)
         return {
             shard: reply if isinstance(reply, StoreUnavailable) else parked_in(reply)

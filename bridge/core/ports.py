@@ -39,7 +39,8 @@ class Batch:
     message, or is empty: the store does not park again what it has handled. ``owed`` are origins of this shard that the
     caller rejects afterwards: that call still finds them new, whatever was parked here. ``once``: a message whose id
     the store has, in any state, counts as handled before. ``mark``: nothing is parked if the shard has another one
-    (``bridge.core.journal.Tiers``), and the reply is ``TierMoved``.
+    (``bridge.core.journal.Tiers``), and the reply is ``TierMoved``. ``logs``: the number of logs that the shard begins
+    if it has none, because the store was emptied: 1 for that of moves, 2 with that of what was parked.
     """
 
     token: bytes
@@ -52,6 +53,7 @@ class Batch:
     owed: list[Origin] = field(default_factory=list)
     once: bool = False
     mark: bytes = b""
+    logs: int = 0
 
 
 class Parked(NamedTuple):

@@ -94,6 +94,7 @@ class JournalWriter:
         self._journal = journal
         self._health = health
         self._event = asyncio.Event()
+        self._turn = asyncio.Lock()
         self._waiting: deque[tuple[float, JournalEntry]] = deque()
         self._bytes = 0
         #: Messages that will never have a row, and transactions that failed.
@@ -142,19 +143,23 @@ class JournalWriter:
 
     async def flush(self) -> None:
         """Write all rows. Those of a failed transaction stay."""
-        while self._waiting:
-            rows: list[JournalEntry] = []
-            size = 0
-            for _, entry in self._waiting:
-                if rows and (len(rows) == _ROWS_MAX or size + len(entry.envelope) > _BYTES_MAX):
-                    break
-                rows.append(entry)
-                size += len(entry.envelope)
-            before = self.dropped
-            await self._journal.write(rows)
-            # What was dropped meanwhile was at the front, too.
-            for _ in range(len(rows) - (self.dropped - before)):
-                self._take_one()
+        async with self._turn:  # two at once would write the same rows, and each would take rows away
+            while self._waiting:
+                await self._write_some()
+
+    async def _write_some(self) -> None:
+        rows: list[JournalEntry] = []
+        size = 0
+        for _, entry in self._waiting:
+            if rows and (len(rows) == _ROWS_MAX or size + len(entry.envelope) > _BYTES_MAX):
+                break
+            rows.append(entry)
+            size += len(entry.envelope)
+        before = self.dropped
+        await self._journal.write(rows)
+        # What was dropped meanwhile was at the front, too.
+        for _ in range(len(rows) - (self.dropped - before)):
+            self._take_one()
 
     def _take_one(self) -> None:
         _, entry = self._waiting.popleft()
@@ -186,6 +191,8 @@ class JournaledStore:
 
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
         """Park, and write the rows. A shard whose rows could not be written has not parked."""
+        for batch in batches.values():
+            batch.logs = 1 if self._writer is None else 2
         if self._writer is None and any(batch.origins for batch in batches.values()):
             try:
                 await self._write_first(batches)

@@ -71,6 +71,9 @@ def describe(outcome: Outcome) -> str:
 def _plan(plan: Plan) -> str:
     broker = "logs" if plan.kafka else "queues"
     broker += ", transactional" * plan.transactional + ", levels" * plan.levels
+    if plan.journal:
+        cold = f", cold after {plan.cold_after_ms} ms" * bool(plan.cold_after_ms)
+        broker += f", journal {plan.journal}{cold}" + ", restores by itself" * plan.auto
     return (
         f"seed {plan.seed}: {plan.messages} messages, {plan.keys} keys, {plan.instances} instances, {broker}, "
         f"{plan.shards} shards, max_rate {plan.rate:g}, answers lost {plan.lost:g}, slow {plan.slow:g}, "

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from bridge.core.journal import Written
 from bridge.core.orders import RouteState
-from tests.simulation.broker import Broker
 from tests.simulation.instance import CLAIMS, RETRIES, Instance
-from tests.simulation.plan import Fault
-from tests.simulation.servers import Network
-from tests.simulation.store import StoreServer
-from tests.simulation.world import ROUTES, AnyInstance, Undone, World
+from tests.simulation.journal import JournalServer
+from tests.simulation.plan import COLD_AFTER_MS, Fault
+from tests.simulation.servers import Network, Server
+from tests.simulation.world import ROUTES, AnyInstance, World
 
 _End = Callable[[], object]
 #: How many messages an operator acts on at once, and a bulk operation.
@@ -108,7 +108,7 @@ def _store_loses(world: World, _: Fault) -> _End:
     return _network(world.store, Network(lost=0.3))
 
 
-def _network(server: Broker | StoreServer, network: Network) -> _End:
+def _network(server: Server, network: Network) -> _End:
     before, server.network = server.network, network
 
     def back() -> None:
@@ -128,21 +128,109 @@ def _store_clock(world: World, fault: Fault) -> _End:
 def _store_restored(world: World, _: Fault) -> _End:
     """A replica without the last milliseconds, or an older file: what was parked since is gone."""
     kept, since_s = world.store.snapshot(), world.loop.time()
-    ids = set(world.kept())
 
-    def restore() -> None:
-        world.gone |= {number for one, number in world.kept().items() if one not in ids}
-        world.undone.append(Undone(since_s, world.loop.time()))
-        world.store.restore(kept)
-
-    return restore
+    return lambda: world.lose(since_s, lambda: world.store.restore(kept))
 
 
 def _store_emptied(world: World, _: Fault) -> _End:
-    world.gone |= set(world.kept().values())
-    world.undone.append(Undone(0.0, world.loop.time()))
-    world.store.empty()
+    world.lose(0.0, world.store.empty)
     return _nothing
+
+
+# -- the journal ------------------------------------------------------------------------------------------------------
+
+
+def _of_journal(fault: Callable[[World, JournalServer], _End]) -> Callable[[World, Fault], _End]:
+    def begin_it(world: World, _: Fault) -> _End:
+        return _nothing if world.journal is None else fault(world, world.journal)
+
+    return begin_it
+
+
+def _journal_away(_: World, journal: JournalServer) -> _End:
+    journal.memory.away = "connection refused"
+
+    def back() -> None:
+        journal.memory.away = ""
+
+    return back
+
+
+def _journal_frozen(_: World, journal: JournalServer) -> _End:
+    journal.freeze()
+    return journal.thaw
+
+
+def _journal_breaks(_: World, journal: JournalServer) -> _End:
+    journal.breaking = 0.3
+
+    def holds() -> None:
+        journal.breaking = 0.0
+
+    return holds
+
+
+def _die_together(world: World, fault: Fault) -> _End:
+    """An instance is killed, and the store loses everything within the second."""
+    start = _kill(world, fault)
+    world.loop.call_later(world.random.uniform(0.0, 1.0), _store_emptied, world, fault)
+    return start
+
+
+def _loader(world: World) -> AnyInstance | None:
+    name, _ = world.store.memory.leads.get("load", ("", 0))
+    return next((one for one in world.instances if one.name == name and not one.process.killed), None)
+
+
+def _loader_killed(world: World, _: Fault) -> _End:
+    if (loader := _loader(world)) is None:
+        return _nothing
+    loader.kill()
+    return world.start
+
+
+def _loader_frozen(world: World, fault: Fault) -> _End:
+    if (loader := _loader(world)) is None:
+        return _nothing
+    living = [one for one in world.instances if not one.process.killed]
+    return _freeze(world, fault._replace(which=living.index(loader)))
+
+
+def _cold_tier_off(world: World, _: Fault) -> _End:
+    """The instances start again with another ``cold_after``, one after the other; and once more with the one before."""
+
+    def turn() -> None:
+        world.cold_after_ms = 0 if world.cold_after_ms else COLD_AFTER_MS
+        _start_again(world)
+
+    turn()
+    return turn
+
+
+def _restores(world: World, fault: Fault) -> _End:
+    world.restore()
+    if fault.kind == "two restores":
+        world.restore()
+    return _nothing
+
+
+def _restore_killed(world: World, fault: Fault) -> _End:
+    world.restore(for_s=fault.for_s)
+    return _nothing
+
+
+def _cancel_undone(world: World, _: Fault) -> _End:
+    world.undo_cancels()
+    return _nothing
+
+
+def _acts_on_cold(verb: str, after_ms: float = 0.0) -> Callable[[World, JournalServer], _End]:
+    def act(world: World, journal: JournalServer) -> _End:
+        ids = sorted(one for one, state in journal.waiting().items() if state is Written.COLD)
+        world.act(verb, world.random.sample(ids, min(len(ids), _SOME)), after_ms)
+        return _nothing
+
+    return act
 
 
 # -- the broker -------------------------------------------------------------------------------------------------------
@@ -364,5 +452,20 @@ _FAULTS: dict[str, Callable[[World, Fault], _End]] = {
     "deliver now": _acts("deliver now"),
     "retry": _retry,
     "bulk cancel": _acts("cancel", most=_MANY),
+    "journal away": _of_journal(_journal_away),
+    "journal slow": _of_journal(lambda _, journal: _network(journal, Network(0.05, 1.5))),
+    "journal frozen": _of_journal(_journal_frozen),
+    "journal breaks": _of_journal(_journal_breaks),
+    "restore": _restores,
+    "two restores": _restores,
+    "restore killed": _restore_killed,
+    "store and process die": _die_together,
+    "loader killed": _loader_killed,
+    "loader frozen": _loader_frozen,
+    "cold tier off": _cold_tier_off,
+    "cancel cold": _of_journal(_acts_on_cold("cancel")),
+    "reschedule cold": _of_journal(_acts_on_cold("reschedule", 15_000.0)),
+    "deliver cold": _of_journal(_acts_on_cold("deliver now")),
+    "cancel undone": _cancel_undone,
     "bulk reschedule": _acts("reschedule", lambda world: world.random.choice((100.0, 2_000.0)), _MANY),
 }

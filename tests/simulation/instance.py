@@ -14,7 +14,7 @@ from bridge.delay.header import HeaderRules
 from bridge.delay.schedule import RetrySchedule
 from bridge.parking.history import HistoryLimits
 from bridge.parking.identity import Ids
-from bridge.pipeline import history, publish
+from bridge.pipeline import history, journal_watch, move_tail, publish, restore, tiers
 from bridge.pipeline.assemble import PipelineRules, assemble
 from bridge.pipeline.claim import ClaimRules
 from bridge.pipeline.decide import RouteRules
@@ -28,7 +28,9 @@ from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.subject import Subject
 from tests.simulation.broker import Broker, SimulatedSink, SimulatedSource
+from tests.simulation.journal import JournalOf, JournalServer
 from tests.simulation.loop import Process, VirtualLoop
+from tests.simulation.plan import Plan
 from tests.simulation.store import SimulatedStore, StoreServer
 from tests.simulation.transactions import TransactionalSink
 
@@ -68,26 +70,35 @@ class LoopAlarm:
 
 @contextmanager
 def on_virtual_time() -> Iterator[None]:
-    """Replace what asks the operating system for time, and what looks often only to keep a real loop responsive."""
+    """Replace what asks the operating system for time, and what looks often only to keep a real loop responsive.
+
+    The cold tier is as much faster as its messages are due earlier. Small pages give a fault more places.
+    """
     with (
         patch.object(publish, "Alarm", LoopAlarm),
         patch.multiple(history, _PACK_S=0.25, _PACK_SOON_S=0.25),
         patch.object(metrics, "_LAG_EVERY_S", 5.0),
+        patch.multiple(tiers, _EVERY_S=0.5, _LEASE_MS=2_500, BATCH=25),
+        patch.multiple(restore, BATCH=40),
+        patch.multiple(journal_watch, _SAMPLE=20),
+        patch.multiple(move_tail, _ENTRIES_MAX=20),
     ):
         yield
 
 
 @dataclass
 class Instance:
-    """One process with its connections. ``rates`` limits routes, as ``max_rate``. ``transactional``: as ``release``."""
+    """One process with its connections. ``rates`` limits routes, as ``max_rate``. ``cold_after_ms`` as in the plan."""
 
     name: str
     loop: VirtualLoop
     store_server: StoreServer
     broker: Broker
     routes: tuple[str, ...]
+    plan: Plan
     rates: dict[str, float] = field(default_factory=dict)
-    transactional: bool = False
+    journal: JournalServer | None = None
+    cold_after_ms: int = 0
 
     def __post_init__(self) -> None:
         self.process = Process(self.name, self.loop)
@@ -103,12 +114,15 @@ class Instance:
             try:
                 await self.store.look_at_clock()
                 orders = await self.store.orders()
+                if self.journal is not None:
+                    self.journaled = JournalOf(self.store, self.journal)
+                    await self.journaled.begin(self.plan, self.cold_after_ms)
                 break
             except Exception:
                 await asyncio.sleep(0.5)
         self.source = SimulatedSource(self.broker, self.store.clock, self.process, self.routes)
         ends = self.broker, self.process, self.routes
-        self.sink = TransactionalSink(*ends, LEASE_MS) if self.transactional else SimulatedSink(*ends)
+        self.sink = TransactionalSink(*ends, LEASE_MS) if self.plan.transactional else SimulatedSink(*ends)
         self.service = self._assembled(orders)
         self.source.connect()
         self.process.tasks += [self.loop.create_task(run) for run in self.service.loops()]
@@ -119,14 +133,19 @@ class Instance:
             {name: route_rules(name) for name in self.routes}, CLAIMS, RETRIES, LIMITS, self.rates, history=HISTORY
         )
         numbers = Metrics(self.routes)
-        stages = assemble(store, self.source, self.sink, self.rules, Ids(self.name), orders, health, numbers)
+        journaling, watch, parking = None, None, None
+        if self.journal is not None:
+            journaling = self.journaled.journaling(self.plan, self.cold_after_ms, self.name, health)
+            watch, parking = self.journaled.watch(self.plan, self.name, health), journaling.store
+        ends = self.source, self.sink
+        stages = assemble(store, *ends, self.rules, Ids(self.name), orders, health, numbers, parking)
         self.sharing = Sharing(store, self.name, self.routes, stages.leases.elsewhere)
 
         async def look() -> dict[Subject, str]:
             await store.look_at_clock()
             return {}
 
-        self.stages = stages
+        self.stages, self.health = stages, health
         return Service(
             Parts(
                 store=store,
@@ -152,6 +171,8 @@ class Instance:
                 grace_ms=25_000,
                 broker="rabbitmq",
                 follow=lambda settings: None,
+                journaling=journaling,
+                journal_watch=watch,
             )
         )
 

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf
 
 from bridge.core.orders import RouteState
 from bridge.parking.history import PastState
 from tests.simulation.broker import Arrived, Published
+from tests.simulation.plan import UNDOING
 from tests.simulation.store import START_S
 from tests.simulation.world import RATED_ROUTE, Deed, World
 
-_UNDONE = {"store emptied", "store fails over", "store restored"}
+_UNDONE = {*UNDOING, "store and process die"}
+#: Deaths, freezes and new starts of instances for the sake of the cold tier.
+_OF_TIERS = {"loader killed", "loader frozen", "cold tier off"}
+#: Faults that keep rows from being written, and cold messages from coming back in time.
+JOURNAL_HOLDS_UP = {"journal away", "journal slow", "journal frozen", "journal breaks"}
 #: Faults after which a copy may come: the named windows of the README.
 COPIES_AFTER = _UNDONE | {
     "kill",
@@ -31,24 +36,27 @@ COPIES_AFTER = _UNDONE | {
     "confirms lost",
     "channel closed",
     "route removed",
+    *_OF_TIERS,
 }
 #: On a queue, what was not acknowledged comes again.
 COPIES_OF_A_QUEUE = {"source disconnected", "acknowledgements lost"}
 #: Faults after which a few messages may lose their place: a takeover, a redelivery, an older state.
 REORDERS = _UNDONE | {"kill", "stop", "freeze", "sink disconnected", "broker frozen", "store clock"}
-REORDERS |= {"confirms lost", "channel closed", "rebalance", "route removed"}
+REORDERS |= {"confirms lost", "channel closed", "rebalance", "route removed", *_OF_TIERS}
 REORDERS_A_QUEUE = {"source disconnected", "acknowledgements lost", "store away", "store slow", "store loses replies"}
 #: Faults that delay what was sent, or let several instances count with different moments.
 _LATE = REORDERS | REORDERS_A_QUEUE | {"broker blocked", "store frozen", "store clock"}
 #: Faults during which an instance does not hear of an order, or the broker not of what was done before it.
 _DEAF = _UNDONE | {"freeze", "store frozen", "store away", "store slow", "store loses replies", "acknowledgements lost"}
-_DEAF |= {"broker frozen", "broker blocked"}
-#: How late (ms) a message may be where nothing fails.
-_LATE_MS, _DRIFT_MS = 150, 10
+_DEAF |= {"broker frozen", "broker blocked", *_OF_TIERS, *JOURNAL_HOLDS_UP}
+#: How late (ms) a message may be where nothing fails; with a cold tier, in which each batch with keys is looked up.
+_LATE_MS, _LATE_COLD_MS, _DRIFT_MS = 150, 1000, 10
 #: Messages are claimed this long (ms) before their moment, and sent by the clock of the claim.
 _CLAIMED_AHEAD_MS = 8
 #: A process notices a step of the store's clock within about a second.
 _NOTICED_S = 3.0
+#: A row is written behind within this time; and by another instance, if its own died.
+_WRITTEN_S, _ADOPTED_S = 1.5, 12.0
 #: An instance follows an order within about a second.
 _FOLLOWED_S = 3.0
 #: The most that leaves at once of a route with a rate, in seconds of it; and what is on its way.
@@ -79,7 +87,22 @@ class Ledger:
         """Return whether the store may have lost what happened at this moment, or a claim just before it: its instance
         still has the message, and sends it whatever was ordered since."""
         undone = self.world.undone
-        return any(lost.from_s - _NOTICED_S <= at_s <= lost.at_s + _NOTICED_S for lost in undone)
+        return any(lost.from_s - _NOTICED_S <= at_s <= lost.until_s + _NOTICED_S for lost in undone)
+
+    def died_together(self, number: int) -> bool:
+        """Return whether the store lost a message while its row died with the process that accepted it: it was written
+        behind, and accepted within the last second before the process stood still."""
+        accepted = self.accepted.get(number)
+        if self.plan.journal != "behind" or accepted is None:
+            return False
+        held_up_s = sum(fault.for_s + _NOTICED_S for fault in self.plan.faults if fault.kind in JOURNAL_HOLDS_UP)
+        adopted_s = _ADOPTED_S + sum(fault.for_s for fault in self.plan.faults)
+        return any(
+            process.killed
+            and accepted.at_s > process.still_s - _WRITTEN_S - held_up_s
+            and any(at_s < process.still_s + adopted_s for at_s in self.world.lost_s.get(number, ()))
+            for process in self.world.broker.acceptors[number]
+        )
 
     @cached_property
     def named(self) -> dict[tuple[str, bytes], list[Published]]:
@@ -139,10 +162,14 @@ def _lost(ledger: Ledger) -> Iterator[str]:
         if message.number not in ledger.arrived
         and not message.cancels
         and message.number not in ledger.world.gone
+        and not ledger.died_together(message.number)
         and not (message.number in ledger.world.broker.dead and "broker refuses" in ledger.kinds)
         and not ledger.enders(message)
         and not ledger.replaced_by_older(message)
-        and not any(_cancelled(deed) for deed in ledger.deeds.get(message.number, ()))
+        and not (
+            message.number not in ledger.world.brought_back
+            and any(_cancelled(deed) for deed in ledger.deeds.get(message.number, ()))
+        )
     ]
     if lost:
         yield f"{_first(lost)} of {len(ledger.published)}"
@@ -213,6 +240,8 @@ def _copies(ledger: Ledger) -> Iterator[str]:
         windows = _UNDONE
     if twice and windows.isdisjoint(ledger.kinds) and (ledger.plan.transactional or not ledger.shaky()):
         yield f"outside of every window: {_first(sorted(twice))}"
+    if twice and ledger.plan.journal and (late := _outside_of_losses(ledger, twice)):
+        yield f"outside of every loss: {_first(late)}"
     strange = [number for number, rows in twice.items() if len({row.public_id for row in rows}) > 1]
     if strange and not ledger.parked_twice():
         yield f"with another id: {_first(strange)}"
@@ -220,6 +249,15 @@ def _copies(ledger: Ledger) -> Iterator[str]:
     hops = 2 if ledger.plan.levels else 1  # what went to a level twice comes back twice, and each may leave twice
     if most > hops * (2 + len(ledger.plan.faults)):
         yield f"more than faults: {most}"
+
+
+def _outside_of_losses(ledger: Ledger, twice: Mapping[int, list[Arrived]]) -> list[int]:
+    """Return what came again, although the journal knew that it had left before the store lost that. Only where nothing
+    else makes copies."""
+    windows = (COPIES_AFTER | COPIES_OF_A_QUEUE) - _UNDONE
+    if ledger.shaky() or not windows.isdisjoint(ledger.kinds):
+        return []
+    return sorted(number for number, rows in twice.items() if not ledger.undone_after(rows[0].at_s))
 
 
 def _order(ledger: Ledger) -> Iterator[str]:
@@ -288,6 +326,7 @@ def _cancellations(ledger: Ledger) -> Iterator[str]:
         for deed in ledger.world.deeds
         if deed.answered_s is not None
         and _cancelled(deed)
+        and deed.number not in ledger.world.maybe_back
         and not ledger.undone_after(deed.asked_s)
         and any(row.id == deed.id and row.sent_s > deed.answered_s for row in ledger.arrived.get(deed.number, ()))
     ]
@@ -360,7 +399,12 @@ def _history(ledger: Ledger) -> Iterator[str]:
     if untrue := sorted(written - sent.keys()):
         yield f"delivered, and nothing arrived: {_first(untrue)}"
     ended = {row.id for row in rows if row.state in (PastState.CANCELLED, PastState.REPLACED)}
-    if ended & sent.keys() and COPIES_AFTER.isdisjoint(ledger.kinds) and not ledger.shaky():
+    if (
+        ended & sent.keys()
+        and "cancel undone" not in ledger.kinds
+        and COPIES_AFTER.isdisjoint(ledger.kinds)
+        and not ledger.shaky()
+    ):
         yield f"ended, and arrived: {_first(sorted(sent[one] for one in ended & sent.keys()))}"
     missing = sorted(sent[one] for one in sent.keys() - written)
     if missing and COPIES_AFTER.isdisjoint(ledger.kinds) and not ledger.shaky():
@@ -377,7 +421,7 @@ def _late(ledger: Ledger) -> Iterator[str]:
         if (rows := ledger.arrived.get(message.number)) and message.number not in ledger.deeds
         if not (ledger.plan.rate and message.route == RATED_ROUTE)
         for at_ms in [max(message.due_ms, (START_S + message.at_s) * 1000 - _DRIFT_MS)]
-        if rows[0].at_ms - at_ms > _LATE_MS
+        if rows[0].at_ms - at_ms > (_LATE_COLD_MS if ledger.plan.cold_after_ms else _LATE_MS)
     ]
     if late:
         yield f"{_first(late)} (number, ms)"

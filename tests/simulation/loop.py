@@ -30,8 +30,9 @@ class Process:
         self.drift = 0.0
         self.set_by_s = 0.0
         self.killed = False
-        #: Whether it runs nothing now: it is frozen, or was killed.
+        #: Whether it runs nothing now: it is frozen, or was killed; and since when.
         self.still = False
+        self.still_s = 0.0
         self._loop = loop
         self._held_up: list[Handle] = []
         self.context = copy_context()
@@ -41,7 +42,7 @@ class Process:
 
     def freeze(self) -> None:
         """Run nothing until ``thaw``. What it sent is on its way, and what it is sent waits."""
-        self.still = True
+        self._stand_still()
 
     def thaw(self) -> None:
         """Go on, with everything that came meanwhile."""
@@ -51,8 +52,13 @@ class Process:
 
     def kill(self) -> None:
         """Run nothing any more, not even finally blocks."""
-        self.killed = self.still = True
+        self._stand_still()
+        self.killed = True
         self._held_up.clear()
+
+    def _stand_still(self) -> None:
+        if not self.still:
+            self.still, self.still_s = True, self._loop.now_s
 
     def hold_up(self, handle: Handle) -> None:
         """Keep a callback for later, or drop it."""

@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 #: Virtual seconds during which producers publish and faults happen.
 LOAD_S = 30.0
+#: Seeds with a journal, by their rest. Those that failed before there was a journal have other rests.
+JOURNALED = (0, 3, 5)
+#: The cold tier of a run is six times as fast as the fastest of the settings (``cold_after = "1m"``).
+COLD_AFTER_MS = 10_000
 
 
 class Fault(NamedTuple):
@@ -26,7 +30,8 @@ class Fault(NamedTuple):
 class Plan:
     """One run. ``kafka``: logs with one reader each, in place of a queue. ``transactional``: exactly once, on logs.
 
-    ``levels``: without a store, on a queue.
+    ``levels``: without a store, on a queue. ``journal``: when rows are written, "" without one. ``cold_after_ms``:
+    what is due later waits in the journal alone; 0: nothing does. ``auto``: instances restore, and no operator.
     """
 
     seed: int
@@ -43,6 +48,9 @@ class Plan:
     drift: float = 0.0
     transactional: bool = False
     levels: bool = False
+    journal: str = ""
+    cold_after_ms: int = 0
+    auto: bool = False
 
     @property
     def calm(self) -> bool:
@@ -91,6 +99,31 @@ KINDS: dict[str, tuple[float, float]] = {
     "bulk reschedule": (0.0, 0.0),
 }
 
+#: What happens to a journal and a cold tier, and to the store because of which there is a journal.
+JOURNAL_KINDS: dict[str, tuple[float, float]] = {
+    "journal away": (0.2, 10.0),
+    "journal slow": (0.5, 6.0),
+    "journal frozen": (0.1, 12.0),
+    "journal breaks": (0.2, 5.0),
+    "restore": (0.0, 0.0),
+    "restore killed": (0.01, 3.0),
+    "two restores": (0.0, 0.0),
+    "store and process die": (0.0, 8.0),
+    "loader killed": (0.0, 8.0),
+    "loader frozen": (0.1, 30.0),
+    "cold tier off": (2.0, 15.0),
+    "cancel cold": (0.0, 0.0),
+    "reschedule cold": (0.0, 0.0),
+    "deliver cold": (0.0, 0.0),
+    "cancel undone": (0.0, 0.0),
+}
+#: Faults that lose what the store has.
+UNDOING = ("store emptied", "store fails over", "store restored")
+#: Faults while which moves may not be carried into the journal.
+HOLD_UP_MOVES = frozenset(kind for kind in (*KINDS, *JOURNAL_KINDS) if kind.startswith(("store", "journal", "loader")))
+HOLD_UP_MOVES |= {"kill", "stop", "join", "freeze", "route removed", "cold tier off"}
+_BESIDE_A_JOURNAL = (*UNDOING, *UNDOING, "kill", "stop", "freeze", "store away", "store loses replies", "store frozen")
+
 _HARMLESS = {
     "machine clock",
     "reload",
@@ -100,6 +133,13 @@ _HARMLESS = {
     "retry",
     "bulk cancel",
     "bulk reschedule",
+    "restore",
+    "two restores",
+    "restore killed",
+    "cancel cold",
+    "reschedule cold",
+    "deliver cold",
+    "cancel undone",
 }
 #: What a postdate without a store can meet.
 _OF_LEVELS = {"kill", "stop", "join", "freeze", "reload", "broker frozen", "broker blocked", "broker refuses"}
@@ -133,4 +173,25 @@ def draw(seed: int, messages: int = 1000, faults: int = 10) -> Plan:
     if random.random() < 0.1:
         some = tuple(fault for fault in plan.faults if fault.kind in _OF_LEVELS)
         return replace(plan, kafka=False, levels=True, drift=0.0, faults=some)
-    return replace(plan, transactional=plan.kafka and random.random() < 0.3)
+    plan = replace(plan, transactional=plan.kafka and random.random() < 0.3)
+    return _journaled(plan) if seed % 8 in JOURNALED else plan
+
+
+def _journaled(plan: Plan) -> Plan:
+    """Give a plan a journal, and faults of it in place of many of its own."""
+    random = Random(f"journal {plan.seed}")
+    kinds = random.sample([*JOURNAL_KINDS, *_BESIDE_A_JOURNAL], random.choice((1, 2, 2, 3, 4, 6)))
+    share = random.choice((0.0, 0.0, 0.3, 1.0))
+    drawn = [fault for fault in plan.faults if random.random() < share]
+    for _ in range(random.randint(0, 10)):
+        kind = random.choice(kinds)
+        least_s, most_s = (KINDS | JOURNAL_KINDS)[kind]
+        for_s = least_s + (most_s - least_s) * random.random() ** 3
+        drawn.append(Fault(random.uniform(0, LOAD_S + 5.0), kind, for_s, random.randrange(3)))
+    return replace(
+        plan,
+        journal=random.choice(("before", "behind")),
+        cold_after_ms=random.choice((0, COLD_AFTER_MS, COLD_AFTER_MS)),
+        auto=random.random() < 0.2,
+        faults=tuple(sorted(drawn)),
+    )

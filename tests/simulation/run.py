@@ -22,6 +22,7 @@ from bridge.core.orders import RouteState
 from tests.simulation.broker import Broker
 from tests.simulation.faults import begin, retry_dead
 from tests.simulation.instance import on_virtual_time
+from tests.simulation.journal import JournalServer
 from tests.simulation.ledger import judge
 from tests.simulation.loop import PROCESS, Deadlock, VirtualLoop
 from tests.simulation.plan import LOAD_S, Plan
@@ -61,7 +62,8 @@ def _outcome(plan: Plan, loop: VirtualLoop, without: Collection[str]) -> Outcome
     store.clock.drift = plan.drift
     if plan.calm:
         store.hints_lost = 0.0
-    world = World(plan, loop, random, store, broker)
+    journal = JournalServer(loop, Random(f"journal {plan.seed}")) if plan.journal else None
+    world = World(plan, loop, random, store, broker, journal=journal)
     try:
         with simulated_sessions(broker):
             loop.run_until_complete(_play(world))
@@ -86,16 +88,22 @@ async def _play(world: World) -> None:
         await asyncio.sleep(0.5)
         look(world)
     world.store.network = world.broker.network = Network()
+    if world.undone and world.journal is not None and not plan.auto:
+        world.restore()
     for route in ROUTES:  # an older state of the store may have brought an order back
         world.order(route, RouteState.RUNNING)
     world.note("no more faults")
     deadline_s = loop.time() + SETTLED_S + world.waits_s
-    while loop.time() < deadline_s and (world.broker.left() or world.kept()):
+    while loop.time() < deadline_s and (world.broker.left() or world.kept() or _waits(world)):
         retry_dead(world)
         await asyncio.sleep(0.5)
         look(world)
     world.note("settled" if loop.time() < deadline_s else "not settled")
     await asyncio.sleep(2.5)  # the history is written once a second
+
+
+def _waits(world: World) -> bool:
+    return world.journal is not None and bool(world.journal.waiting())
 
 
 # -- what must hold at the end ----------------------------------------------------------------------------------------
@@ -110,6 +118,8 @@ def _left(world: World) -> Iterator[str]:
         yield f"stuck: {dead} dead letters, {sorted(reasons)[:2]}"
     if (kept := len(world.kept())) or claimed:
         yield f"stuck: {kept} in the store, of them claimed {claimed}"
+    if world.journal is not None and (rows := world.journal.waiting()):
+        yield f"stuck: {len(rows)} rows of the journal wait, and the store has none of them"
     if left := world.broker.left():
         yield f"stuck: {left} in the broker"
 

@@ -29,7 +29,7 @@ START_S = 1_800_000_000.0
 T = TypeVar("T")
 
 #: Fields of ``Memory`` and of its shards that a server would write to its disk.
-_OF_MEMORY = ("tallies", "audit", "rates", "remembered", "instances", "deal", "orders", "operations")
+_OF_MEMORY = ("tallies", "audit", "rates", "remembered", "instances", "deal", "orders", "operations", "leads")
 _NOT_OF_SHARD = ("now_ms", "wake")
 _NOTHING: nullcontext[None] = nullcontext()
 
@@ -108,7 +108,7 @@ class SimulatedStore(MemoryStore):
         self._server = server
         self._connection = Connection(server)
         self.clock = StoreClock()
-        self._fails = ""
+        self.fails = ""
         self._token: bytes | None = None
 
     def new_token(self) -> bytes:
@@ -117,15 +117,15 @@ class SimulatedStore(MemoryStore):
 
     def _call(self, adds: bool = False) -> AbstractAsyncContextManager[None]:  # type: ignore[override]
         """Raise what a server answers that is away or full. At the client, raise what its server did not answer."""
-        if self._fails:
-            raise StoreUnavailable(self._fails)
+        if self.fails:
+            raise StoreUnavailable(self.fails)
         if self.memory.away:
             raise StoreUnavailable(self.memory.away)
         if adds and self.memory.full:
             raise StoreUnavailable("the store is full")
         return _NOTHING
 
-    async def _remote(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def remote(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Carry out a call at the server, with what the client remembered when it was sent."""
         token = self.new_token()
         sent = self._state()
@@ -135,7 +135,7 @@ class SimulatedStore(MemoryStore):
             self._set(sent)
             self._token = token
             try:
-                return _run(call()), self._server.clock.now_us(), self._state()
+                return run_at_once(call()), self._server.clock.now_us(), self._state()
             finally:
                 self._set(now)
 
@@ -143,11 +143,11 @@ class SimulatedStore(MemoryStore):
         try:
             answer, store_us, changed = await asked(self._connection, at_server, TIMEOUT_S)
         except (TimeoutError, asyncio.CancelledError) as error:
-            self._fails, self._token = "no answer in time", token
+            self.fails, self._token = "no answer in time", token
             try:
-                return _run(call())
+                return run_at_once(call())
             finally:
-                self._fails, self._token = "", None
+                self.fails, self._token = "", None
                 if isinstance(error, asyncio.CancelledError):
                     raise error
         self._merge(sent, changed)
@@ -206,21 +206,21 @@ def _listener(server: StoreServer, process: Process, heard: Callable[[int, int],
     return hint
 
 
-def _run(call: Coroutine[Any, Any, T]) -> T:
-    """Run a call of the memory store, which never waits here."""
+def run_at_once(call: Coroutine[Any, Any, T]) -> T:
+    """Run a call of a memory server, which never waits here."""
     try:
         call.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
-    raise AssertionError("the memory store waited")
+    raise AssertionError("a memory server waited")
 
 
 def _over_the_wire(name: str) -> Any:
     plain = SimulatedStore._meet if name == "meet" else getattr(MemoryStore, name)
 
     async def call(self: SimulatedStore, *args: Any, **more: Any) -> Any:
-        return await self._remote(lambda: plain(self, *args, **more))
+        return await self.remote(lambda: plain(self, *args, **more))
 
     call.__name__ = name
     return call
@@ -228,7 +228,8 @@ def _over_the_wire(name: str) -> Any:
 
 _CALLS = (
     "park reject done mark_done line_up recent find parked cancel retry reschedule claim renew settle release bury "
-    "record tally recover hand_over hold let_go tokens parked_by_route orders meet deal"
+    "record tally recover hand_over hold let_go tokens parked_by_route orders meet deal "
+    "marks begin far unload load read forget envelopes known"
 )
 for _name in _CALLS.split():
     if hasattr(MemoryStore, _name):

@@ -5,20 +5,59 @@ from __future__ import annotations
 from collections import Counter
 
 from adapters.memory.shard import Shard
+from bridge.core.journal import Written
 from bridge.core.orders import HELD_MS
 from bridge.parking.envelope import route_in
-from bridge.parking.identity import ID_BYTES
+from bridge.parking.identity import ID_BYTES, shard_of
+from bridge.pipeline.journal_watch import JOURNAL_RESTORE
 from tests.simulation.world import World
 
 
 def look(world: World) -> None:
     """Look at every shard, and note what is wrong."""
+    cold = _cold(world)
     for number, shard in enumerate(world.store.memory.shards):
-        if text := _wrong(shard):
+        if text := _wrong(shard, None if world.undone and world.journal else cold.get(number, Counter())):
             world.wrong.append(f"{text} (shard {number}, {world.loop.time():.1f} s)")
+    if world.journal is not None:
+        _look_at_tiers(world)
 
 
-def _wrong(shard: Shard) -> str:
+def _cold(world: World) -> dict[int, Counter[tuple[str, bytes]]]:
+    """Return by shard how many messages of each route wait in the journal alone, as the store counts them."""
+    found: dict[int, Counter[tuple[str, bytes]]] = {}
+    if world.journal is not None:
+        left, stored, rows = world.left(), world.in_store(), world.journal.memory.rows
+        for message_id, state in world.journal.waiting().items():
+            if state is Written.COLD and message_id not in stored and message_id not in left:
+                route = rows[message_id].message.route.encode()
+                found.setdefault(shard_of(message_id), Counter())["cold", route] += 1
+    return found
+
+
+def _look_at_tiers(world: World) -> None:
+    """A message that was accepted is in one tier or in both, and nobody is told of a loss that was none."""
+    assert world.journal is not None
+    world.look_for_missing()
+    rows, stored, left, accepted = world.journal.memory.rows, world.in_store(), world.left(), world.broker.accepted
+    neither = [
+        number
+        for message_id, state in world.journal.waiting().items()
+        if state is not Written.COLD and not (message_id in stored or message_id in left or message_id in world.missing)
+        for number in [world.number_of(message_id, rows[message_id].message.envelope)]
+        if number in accepted
+    ]
+    now_s = world.loop.time()
+    if neither:
+        world.wrong.append(f"in neither tier: {len(neither)}, first {neither[:5]} ({now_s:.1f} s)")
+    if not world.undone:
+        for instance in world.instances:
+            health = getattr(instance, "health", None)
+            if health is not None and not instance.process.killed and JOURNAL_RESTORE in health.troubles():
+                world.wrong.append(f"{instance.name} tells of a loss that was none ({now_s:.1f} s)")
+
+
+def _wrong(shard: Shard, cold: Counter[tuple[str, bytes]] | None) -> str:
     claimed = {member[:ID_BYTES] for member in shard.claimed}
     parked = {message_id for _, message_id in shard.due}
     if len(claimed) + len(parked) + len(shard.dead) != len(shard.messages) or len(claimed) != len(shard.claimed):
@@ -28,6 +67,10 @@ def _wrong(shard: Shard) -> str:
     truth: Counter[tuple[str, bytes]] = Counter()
     truth.update(("dead" if message_id in shard.dead else "parked", route) for message_id, route in routes.items())
     truth.update(("held", routes[message_id]) for at_ms, message_id in shard.due if at_ms >= HELD_MS)
+    if cold is None:  # an older state of the store has older counts, until the loader counts again
+        truth.update({place: number for place, number in shard.routes.items() if place[0] == "cold"})
+    else:
+        truth.update(cold)
     if truth != shard.routes:
         return f"counts: {dict(shard.routes)}, and in truth {dict(truth)}"
     return ""

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
-from typing import NamedTuple
+from typing import Any
 
 from bridge.core.errors import StoreUnavailable
+from bridge.core.journal import UNDONE, JournalFilter, Written
 from bridge.core.orders import Actor, RouteOrder, RouteState
 from bridge.parking.envelope import unseal
+from bridge.pipeline.putback import Fate
+from bridge.pipeline.restore import Restored, RestoreOrder
 from tests.simulation.broker import Arrived, Broker, Published
 from tests.simulation.instance import RETRY_ROUTE, WAITS_MS, Instance
+from tests.simulation.journal import JournalOf, JournalServer
 from tests.simulation.levels import LevelInstance
 from tests.simulation.loop import Process, VirtualLoop
-from tests.simulation.plan import LOAD_S, Plan
+from tests.simulation.plan import HOLD_UP_MOVES, LOAD_S, Plan
 from tests.simulation.store import SimulatedStore, StoreServer
 
 #: The route with priorities and, by plan, with a rate.
 RATED_ROUTE = "invoices"
 ROUTES = ("orders", RATED_ROUTE, RETRY_ROUTE)
+
+#: Delays (ms), and those of a run with a cold tier.
+NEAR_MS, FAR_MS = (0, 50, 500, 2_000, 5_000), (0, 500, 5_000, 12_000, 20_000, 35_000)
+#: The journal knows within this time what left the store; another instance takes a shard over within the second.
+TAILED_S, TAKEN_OVER_S = 1.5, 8.0
 
 AnyInstance = Instance | LevelInstance
 
@@ -50,11 +61,16 @@ class Order:
     to_s: float = float("inf")
 
 
-class Undone(NamedTuple):
-    """The store lost what happened between two moments: it failed over, was restored, or (from 0) emptied."""
+@dataclass
+class Undone:
+    """The store lost what happened between two moments: it failed over, was restored, or (from 0) emptied.
+
+    ``until_s``: when all was back from the journal.
+    """
 
     from_s: float
     at_s: float
+    until_s: float
 
 
 @dataclass
@@ -73,6 +89,14 @@ class World:
     undone: list[Undone] = field(default_factory=list)
     #: Numbers of messages that the store lost, which the promises exclude.
     gone: set[int] = field(default_factory=set)
+    journal: JournalServer | None = None
+    #: With a journal: what the store lost, by number with the moments, and by id until the store has it again.
+    lost_s: dict[int, list[float]] = field(default_factory=dict)
+    missing: set[bytes] = field(default_factory=set)
+    #: Commands that restore; numbers of cancelled messages that one brought back or may have.
+    restores: list[Process] = field(default_factory=list)
+    brought_back: set[int] = field(default_factory=set)
+    maybe_back: set[int] = field(default_factory=set)
     #: Instances that others replace.
     leaving: list[AnyInstance] = field(default_factory=list)
     #: Routes that the settings of instances lack that start now.
@@ -86,7 +110,12 @@ class World:
 
     def __post_init__(self) -> None:
         self._operator = Process("operator", self.loop)
-        self._desk = SimulatedStore(self.store, "operator")
+        self._desk: Any = SimulatedStore(self.store, "operator")
+        self._numbers: dict[bytes, int] = {}
+        self.cold_after_ms = self.plan.cold_after_ms
+        if self.journal is not None:
+            self._desk = JournalOf(self._desk, self.journal).operators_desk()
+            self.waits_s += max(FAR_MS) / 1000 if self.cold_after_ms else 0.0
         self.broker.consumer = self._consume
 
     def start(self) -> AnyInstance:
@@ -97,9 +126,8 @@ class World:
             return self.instances[-1]
         routes = tuple(route for route in ROUTES if route not in self.removed)
         rates = {RATED_ROUTE: self.plan.rate} if self.plan.rate else {}
-        instance = Instance(
-            f"{self.started:06d}", self.loop, self.store, self.broker, routes, rates, self.plan.transactional
-        )
+        facts = self.plan, rates, self.journal, self.cold_after_ms
+        instance = Instance(f"{self.started:06d}", self.loop, self.store, self.broker, routes, *facts)
         self.instances.append(instance)
         return instance
 
@@ -121,14 +149,14 @@ class World:
         random, now_ms = self.random, self.store.clock.now_us() / 1000
         for _ in range(number):
             key, route = b"key %d" % random.randrange(self.plan.keys), random.choice((*ROUTES[:2], *ROUTES))
-            wait_ms = random.choice((0, 50, 500, 2_000, 5_000))
+            wait_ms = random.choice(FAR_MS if self.plan.cold_after_ms else NEAR_MS)
             message = Published(len(self.published), self.loop.time(), key, {}, route, 0.0)
             if self.plan.levels:
                 wait = {"x-delay": wait_ms}
                 self.send(message._replace(route="orders", headers=wait, due_ms=now_ms + wait_ms, relative=True))
             elif route == RETRY_ROUTE:
                 self.send(message._replace(due_ms=now_ms + WAITS_MS[0], relative=True, attempt=1))
-            elif random.random() < 0.03:
+            elif random.random() < (0.06 if self.plan.cold_after_ms else 0.03):
                 name = b"name %d" % random.randrange(6)
                 self.send(message._replace(headers={"x-delay-cancel": name}, cancels=name))
             else:
@@ -144,7 +172,7 @@ class World:
             # A log stamps what it takes; a delay of 0 ends at the arrival.
             since_ms = self.broker.now_ms() if self.plan.kafka and wait_ms else now_ms
             message = message._replace(headers={"x-delay": wait_ms}, due_ms=since_ms + wait_ms, relative=True)
-        if random.random() < 0.1:
+        if random.random() < (0.2 if self.plan.cold_after_ms else 0.1):
             name = b"name %d" % random.randrange(6)
             message = message._replace(headers={**message.headers, "x-delay-key": name}, name=name)
         if message.route == RATED_ROUTE and not self.plan.kafka:
@@ -172,12 +200,32 @@ class World:
     # -- operators --------------------------------------------------------------------------------------------------
 
     def kept(self) -> dict[bytes, int]:
-        """Return the numbers of all messages in the store, by id."""
-        return {
-            message_id: int(unseal(envelope).payload)
+        """Return the numbers of all messages in the store, by id, and of those that the journal alone has."""
+        found = {
+            message_id: self.number_of(message_id, envelope)
             for shard in self.store.memory.shards
             for message_id, envelope in shard.messages.items()
         }
+        if self.journal is not None:
+            left, rows = self.left(), self.journal.memory.rows
+            found |= {
+                message_id: self.number_of(message_id, rows[message_id].message.envelope)
+                for message_id, state in self.journal.waiting().items()
+                if state is Written.COLD and message_id not in found and message_id not in left
+            }
+        return found
+
+    def number_of(self, message_id: bytes, envelope: bytes) -> int:
+        """Return the number of a message."""
+        number = self._numbers.get(message_id)
+        if number is None:
+            number = self._numbers[message_id] = int(unseal(envelope).payload)
+        return number
+
+    def left(self) -> set[bytes]:
+        """Return the ids of what has left the store and of which the journal does not know that."""
+        moves = (move for shard in self.store.memory.shards for move in shard.moved or ())
+        return {message_id for move in moves if move.state is not None and move.state.ended for message_id in move.ids}
 
     def act(self, verb: str, ids: Iterable[bytes], after_ms: float = 0.0) -> None:
         """Let an operator act on messages. ``after_ms``: the new moment, from now, of a rescheduled message."""
@@ -195,7 +243,7 @@ class World:
         ids, words = [deed.id for deed in deeds], dict[bytes, str]()
         try:
             if verb == "cancel":
-                words = await self._desk.cancel(ids, True)
+                words = await (self._desk.cancel(ids, True) if self.journal is None else self._desk.cancel(ids))
             elif verb == "retry":
                 await self._desk.retry(ids)
             else:
@@ -205,6 +253,89 @@ class World:
         for deed in deeds:
             deed.answered_s, deed.word = self.loop.time(), words.get(deed.id, "")
         self.note(f"{verb}: {[(deed.number, deed.word) for deed in deeds]}")
+
+    # -- losses, and what comes back --------------------------------------------------------------------------------
+
+    def lose(self, from_s: float, change: Callable[[], None]) -> None:
+        """Let the store lose what a ``change`` takes away. An operator notices it some seconds later."""
+        now_s, before, left = self.loop.time(), self.kept(), self.left()
+        change()
+        has = self.in_store()
+        if self.journal is None:
+            self.gone |= {number for message_id, number in before.items() if message_id not in has}
+            self.undone.append(Undone(from_s, now_s, now_s))
+            return
+        for message_id in before.keys() - has:
+            self.lost_s.setdefault(before[message_id], []).append(now_s)
+        self.missing |= (before.keys() | left) - has
+        self.undone.append(Undone(from_s or self._unwritten_s(now_s), now_s, inf))
+        if not self.plan.auto:
+            self._restore_soon()
+
+    def in_store(self) -> set[bytes]:
+        """Return the ids of what the store has."""
+        return {message_id for shard in self.store.memory.shards for message_id in shard.messages}
+
+    def _unwritten_s(self, now_s: float) -> float:
+        """Return since when the journal may not know what left the store, or was moved there."""
+        if self.plan.lost or self.plan.slow:
+            return 0.0
+        from_s = now_s - TAILED_S
+        for fault in sorted(self.plan.faults, reverse=True):
+            if fault.kind in HOLD_UP_MOVES and fault.at_s < from_s <= fault.at_s + fault.for_s + TAKEN_OVER_S:
+                from_s = fault.at_s
+        return from_s
+
+    def _restore_soon(self) -> None:
+        """Operators restore. The command may be killed, and repeated; or two of them do the same."""
+        random, after_s = self.random, self.random.uniform(0.2, 6.0)
+        if random.random() < 0.3:
+            self.loop.call_later(after_s, self.restore, RestoreOrder(), random.uniform(0.0, 3.0))
+            after_s += 3.0
+        for _ in range(random.choice((1, 1, 2))):
+            self.loop.call_later(after_s + random.uniform(0.0, 0.5), self.restore)
+
+    def restore(self, order: RestoreOrder = RestoreOrder(), for_s: float = inf, number: int = -1) -> None:  # noqa: B008
+        """Let an operator restore. The command is killed after ``for_s``. ``number``: the one message that it names."""
+        process = Process(f"restore {len(self.restores) + 1}", self.loop)
+        self.restores.append(process)
+        self.note(f"{process.name} begins")
+        process.context.run(self._begin_restore, process, order, number)
+        if for_s < inf:
+            self.loop.call_later(for_s, process.kill)
+
+    def _begin_restore(self, process: Process, order: RestoreOrder, number: int) -> None:
+        process.tasks.append(self.loop.create_task(self._restore(process, order, number)))
+
+    async def _restore(self, process: Process, order: RestoreOrder, number: int) -> None:
+        assert self.journal is not None
+        restored = Restored()
+        restorer = JournalOf(SimulatedStore(self.store, process.name), self.journal).restorer()
+        while True:  # as ``RunningOperation.patiently``
+            try:
+                await restorer.run(order, restored)
+                break
+            except StoreUnavailable:
+                await asyncio.sleep(1.0)
+        if number >= 0 and restored.total(Fate.PARKED):
+            self.brought_back.add(number)
+        self.note(f"{process.name} ends: {dict(restored.counts)}")
+
+    def look_for_missing(self) -> None:
+        """Forget what came back. Where all did, the loss is over."""
+        assert self.journal is not None
+        self.missing -= self.in_store()
+        if self.undone and self.undone[-1].until_s == inf and not self.missing & self.journal.waiting().keys():
+            for undone in self.undone:
+                undone.until_s = min(undone.until_s, self.loop.time())
+
+    def undo_cancels(self) -> None:
+        """Let operators bring back a few of the messages that were cancelled."""
+        cancelled = [deed for deed in self.deeds if deed.verb == "cancel" and deed.word == "parked"]
+        for deed in self.random.sample(cancelled, min(3, len(cancelled))):
+            self.maybe_back.add(deed.number)
+            wanted = JournalFilter((Written.WAITING, Written.DEAD, *UNDONE), ids=(deed.id,))
+            self.restore(RestoreOrder(wanted), number=deed.number)
 
     def order(self, route: str, state: RouteState) -> Order:
         """Order a route into a state, as an operator does. Return the order."""

@@ -6,6 +6,11 @@ local function moved(stream, move, ids, value)
   end
 end
 
+-- Begins a log that is missing, because the store was emptied: what leaves before its reader comes is in it.
+local function log_begin(stream)
+  if redis.call('EXISTS', stream) == 0 then redis.call('XADD', stream, '*', 'm', 'start', 'i', '', 'v', '') end
+end
+
 -- Returns the ids of `count` messages, three values each, from place `at` on.
 local function ids_in(args, at, count)
   local ids = {}

@@ -7,13 +7,13 @@
 --
 -- KEYS  1 due (zset)   2 messages (hash)   3 counts (hash)   4 recent (list)   5 offsets (hash)
 --       6 parks (stream: ids of all that is parked or rejected, where the journal is written behind)
+--       for a batch of a journal: 7 moved (stream)
 --       and for a batch with a mark, with keyed messages or with such as are found by a field:
---       7 cold (string)   8 key index (hash)   9 why (hash)   10 history (stream)   11 refused (zset)
---       12 moved (stream)
+--       8 cold (string)   9 key index (hash)   10 why (hash)   11 history (stream)   12 refused (zset)
 -- ARGV  1 token (8 bytes); Unix s, maximum number of messages in recent, number of messages, of keyed ones, of ranges
 --       of origins, of routes, maximum of the history (0: none), in 4 bytes each; ms to keep the history, earliest due
---       ms, in 8 bytes each; 1 or 0 in a byte: skip messages whose id the store has; the mark that the shard must
---       have, if any
+--       ms, in 8 bytes each; in a byte: 1 to skip messages whose id the store has, and twice the number of logs that
+--       begin if they are missing (moved, parks); the mark that the shard must have, if any
 --       2 instance   3 wake channel, or '' if the caller drains the shard   4 recent entry or ''
 --       then for each message: id, due ms, envelope
 --       for each keyed one: position (from 1), index field, mode if a message with it is parked (replace, keep, reject)
@@ -25,8 +25,8 @@
 --- @include include/pieces
 --- @include include/recent
 local DUE, MESSAGES, COUNTS, RECENT, OFFSETS, PARKS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local COLD, INDEX, WHY, HISTORY, REFUSED, MOVED = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local recent_max, count, keyed, ranges, routes, most, keep_ms, earliest_ms, once, mark_at =
+local MOVED, COLD, INDEX, WHY, HISTORY, REFUSED = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local recent_max, count, keyed, ranges, routes, most, keep_ms, earliest_ms, how, mark_at =
   struct.unpack('>I4I4I4I4I4I4I8I8B', ARGV[1], 13)
 local keyed_at = 4 + count * 3
 local origins_at = keyed_at + keyed * 3
@@ -45,6 +45,11 @@ if not before[1] or string.sub(before[1], 1, 8) == string.sub(call, 1, 8) then
   if earlier then return earlier end
 end
 if mark_at <= #ARGV[1] and redis.call('GET', COLD) ~= string.sub(ARGV[1], mark_at) then return 0 end
+if how > 1 then
+  --- @include include/moved
+  log_begin(MOVED)
+  if how > 3 then log_begin(PARKS) end
+end
 
 local kept, rejected, passed, skip = {}, {}, {}, {}
 if ranges > 0 then
@@ -52,7 +57,7 @@ if ranges > 0 then
   passed = origins_take(OFFSETS, ARGV, origins_at, ranges, count)
   for _, position in ipairs(passed) do skip[position] = true end
 end
-for n = 1, once == 1 and count or 0 do
+for n = 1, how % 2 == 1 and count or 0 do
   if not skip[n] and redis.call('HEXISTS', MESSAGES, ARGV[2 + n * 3]) == 1 then
     passed[#passed + 1], skip[n] = n, true
   end
