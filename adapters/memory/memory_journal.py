@@ -34,6 +34,8 @@ class MemoryJournal:
 
     away: str = ""
     rows: dict[bytes, _JournalRow] = field(default_factory=dict)
+    #: Those of the rows whose messages have not ended.
+    waits: dict[bytes, _JournalRow] = field(default_factory=dict)
     flows: dict[bytes, dict[tuple[int, str], FlowRow]] = field(default_factory=dict)
     #: Calls that are carried out and then fail.
     replies_to_lose: int = 0
@@ -49,7 +51,19 @@ class MemoryJournal:
         ids = {entry.id for entry in entries}
         origins = {entry.origin for entry in entries if entry.origin is not None}
         for message_id in [key for key, row in self.rows.items() if row.origin in origins and key not in ids]:
-            del self.rows[message_id]
+            self._forget(message_id)
+        self._write(entries)
+        self._called()
+
+    async def propose(self, entries: Sequence[JournalEntry]) -> dict[bytes, bytes]:
+        self._refuse()
+        by_origin = {entry.origin: entry.id for entry in entries if entry.origin is not None}
+        rows = [(key, by_origin[row.origin]) for key, row in self.rows.items() if row.origin in by_origin]
+        self._write(entries)
+        self._called()
+        return {other: message_id for other, message_id in rows if other != message_id}
+
+    def _write(self, entries: Sequence[JournalEntry]) -> None:
         for entry in entries:
             known = self.rows.get(entry.id)
             row = _row_of(entry)
@@ -60,8 +74,13 @@ class MemoryJournal:
                 row.message = replace(
                     row.message, state=kept.state, reason=kept.reason, ended_ms=kept.ended_ms, due_ms=due_ms
                 )
-            self.rows[entry.id] = row
+            self._keep(entry.id, row)
+
+    async def rivals(self, ids: Sequence[bytes]) -> list[tuple[bytes, JournalMessage]]:
         self._called()
+        mine = {self.rows[key].origin: key for key in ids if key in self.rows and self.rows[key].origin is not None}
+        found = [(mine[row.origin], row.message) for row in self.rows.values() if row.origin in mine]
+        return [(key, replace(message, envelope=b"")) for key, message in found if key != message.id]
 
     async def lacking(self, ids: Sequence[bytes]) -> list[bytes]:
         self._called()
@@ -70,7 +89,7 @@ class MemoryJournal:
     async def drop(self, ids: Sequence[bytes]) -> None:
         self._refuse()
         for message_id in ids:
-            self.rows.pop(message_id, None)
+            self._forget(message_id)
         self._called()
 
     async def record(self, moves: Sequence[StoreMove]) -> None:
@@ -81,7 +100,7 @@ class MemoryJournal:
         self._called()
 
     def _record(self, message_id: bytes, move: StoreMove) -> None:
-        row = self.rows.setdefault(message_id, _JournalRow(_unknown(message_id)))
+        row = self.rows.get(message_id) or _JournalRow(_unknown(message_id))
         if row.changed < move.at or not move.at:
             row.changed = max(row.changed, move.at)
             if move.state is not None:
@@ -89,6 +108,7 @@ class MemoryJournal:
                 row.message = replace(row.message, state=move.state, ended_ms=ended_ms, reason=move.reason)
             if move.due_ms is not None:
                 row.message = replace(row.message, due_ms=move.due_ms)
+        self._keep(message_id, row)
         if move.state is not Written.DELIVERED:
             flow = FlowRow(move.at_ms, move.name, move.by, move.reason, move.due_ms)
             self.flows.setdefault(message_id, {}).setdefault((move.at_ms, move.name), flow)
@@ -149,14 +169,26 @@ class MemoryJournal:
         self._refuse()
         ended = [key for key, row in self.rows.items() if (row.message.ended_ms or before_ms) < before_ms][:limit]
         for message_id in ended:
-            del self.rows[message_id]
+            self._forget(message_id)
             self.flows.pop(message_id, None)
         self._called()
         return len(ended)
 
     def _matching(self, wanted: JournalFilter) -> list[JournalMessage]:
-        found = [row.message for row in self.rows.values() if row.message.envelope and _matches(wanted, row.message)]
+        rows = self.rows if any(state.ended for state in wanted.states) else self.waits
+        found = [row.message for row in rows.values() if row.message.envelope and _matches(wanted, row.message)]
         return sorted(found, key=lambda row: (row.due_ms, row.id))
+
+    def _keep(self, message_id: bytes, row: _JournalRow) -> None:
+        self.rows[message_id] = row
+        if row.message.state.ended:
+            self.waits.pop(message_id, None)
+        else:
+            self.waits[message_id] = row
+
+    def _forget(self, message_id: bytes) -> None:
+        self.rows.pop(message_id, None)
+        self.waits.pop(message_id, None)
 
     def _refuse(self) -> None:
         if self.away:

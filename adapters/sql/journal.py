@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import groupby, pairwise
 from typing import Any
@@ -22,7 +22,6 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement, Executable
 
@@ -135,6 +134,20 @@ class SqlJournal:
             if rows:
                 await connection.execute(self._insert, rows)
 
+    async def propose(self, entries: Sequence[JournalEntry]) -> dict[bytes, bytes]:
+        """Write messages in one transaction. Return other rows of their records."""
+        rows = [self._row(entry) for entry in entries]
+        by_origin = {row["origin"]: row["id"] for row in rows if row["origin"] is not None}
+        found: dict[bytes, bytes] = {}
+        async with transaction(self._engine) as connection:
+            for piece in _pieces([*by_origin]):
+                query = select(MESSAGE.c.id, MESSAGE.c.origin).where(MESSAGE.c.origin.in_(piece))
+                others = (await connection.execute(query)).all()
+                found.update((other, by_origin[origin]) for other, origin in others if other != by_origin[origin])
+            if rows:
+                await connection.execute(self._insert, rows)
+        return found
+
     def _row(self, entry: JournalEntry) -> dict[str, Any]:
         try:
             opened = unseal(entry.envelope)
@@ -170,6 +183,19 @@ class SqlJournal:
             "changed": 0,
             "ended_ms": None,
         }
+
+    async def rivals(self, ids: Sequence[bytes]) -> list[tuple[bytes, JournalMessage]]:
+        """Return rows with the origins of others."""
+        found: list[tuple[bytes, JournalMessage]] = []
+        mine = MESSAGE.alias()
+        async with transaction(self._engine) as connection:
+            for piece in _pieces(ids):
+                same = and_(mine.c.origin == MESSAGE.c.origin, mine.c.id != MESSAGE.c.id)
+                query = select(mine.c.id.label("mine"), *_FACTS).join(mine, same).where(mine.c.id.in_(piece))
+                for row in (await connection.execute(query)).mappings():
+                    facts = dict(row)
+                    found.append((facts.pop("mine"), _message(facts)))
+        return found
 
     async def lacking(self, ids: Sequence[bytes]) -> list[bytes]:
         """Return ids without a whole row."""
@@ -377,7 +403,7 @@ def origin_digest(broker: str, origin: Origin) -> bytes:
     return blake2b(broker.encode() + b"\0" + log + b"\0%d" % offset, digest_size=16).digest()
 
 
-def _message(row: RowMapping) -> JournalMessage:
+def _message(row: Mapping[Any, Any]) -> JournalMessage:
     ended_ms = None if row["ended_ms"] == COLD_MS else row["ended_ms"]
     return JournalMessage(**{**row, "state": Written(row["state"]), "ended_ms": ended_ms})
 

@@ -134,6 +134,13 @@ class Journal(Protocol):
         A row with the origin of a new one is replaced: its message was never parked, or the store has lost it.
         """
 
+    async def propose(self, entries: Sequence[JournalEntry]) -> dict[bytes, bytes]:
+        """Write messages that are not parked yet. A row with the origin of a new one stays: another instance may be
+        parking the same record. Return the ids of such rows, each with the id of the new one."""
+
+    async def rivals(self, ids: Sequence[bytes]) -> list[tuple[bytes, JournalMessage]]:
+        """Return ids with other rows of the same record, without their envelopes."""
+
     async def lacking(self, ids: Sequence[bytes]) -> list[bytes]:
         """Return those of the ids that have no row, or one without its envelope."""
 

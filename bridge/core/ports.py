@@ -40,7 +40,8 @@ class Batch:
     caller rejects afterwards: that call still finds them new, whatever was parked here. ``once``: a message whose id
     the store has, in any state, counts as handled before. ``mark``: nothing is parked if the shard has another one
     (``bridge.core.journal.Tiers``), and the reply is ``TierMoved``. ``logs``: the number of logs that the shard begins
-    if it has none, because the store was emptied: 1 for that of moves, 2 with that of what was parked.
+    if it has none, because the store was emptied: 1 for that of moves, 2 with that of what was parked. ``rivals``: ids
+    of rows of the journal for the same records, each with the id of a message of this call.
     """
 
     token: bytes
@@ -54,6 +55,7 @@ class Batch:
     once: bool = False
     mark: bytes = b""
     logs: int = 0
+    rivals: dict[bytes, bytes] = field(default_factory=dict)
 
 
 class Parked(NamedTuple):

@@ -206,11 +206,10 @@ class JournaledStore:
             if isinstance(reply, StoreUnavailable):
                 continue
             left_out = {*reply.kept, *reply.rejected, *reply.before}
-            for position, entry in enumerate(self._entries(batches[shard]), 1):
-                if position not in left_out:
-                    rows.append(entry)
-                elif entry.origin is not None:
-                    unparked.append(entry.id)
+            entries = self._entries(batches[shard])
+            parked = [entry for position, entry in enumerate(entries, 1) if position not in left_out]
+            unparked += _unparked(entries, parked, batches[shard].rivals)
+            rows += parked
         if self._writer is not None:
             self._writer.add(self._wanted(rows))
             return replies
@@ -231,26 +230,27 @@ class JournaledStore:
             JournalEntry(message_id, 0, envelope, origins[n] if origins else None, reason)
             for n, (message_id, envelope, reason) in enumerate(messages)
         ]
-        if self._writer is None and origins:
-            await self._write_new(shard, rows)
+        rivals = await self._write_new(shard, rows) if self._writer is None and origins else {}
         before = await self._store.reject(shard, token, messages, origins)
-        rows = list(self._wanted(entry for position, entry in enumerate(rows, 1) if position not in before))
+        kept = [entry for position, entry in enumerate(rows, 1) if position not in before]
         if self._writer is not None:
-            self._writer.add(rows)
+            self._writer.add(self._wanted(kept))
         elif not origins:
-            await self._journal.write(rows)
+            await self._journal.write(list(self._wanted(kept)))
+        elif unparked := _unparked(rows, kept, rivals):
+            await self._journal.drop(unparked)
         return before
 
     async def _write_first(self, batches: Mapping[int, Batch]) -> None:
         for shard, batch in batches.items():
             if batch.origins:
-                await self._write_new(shard, self._entries(batch))
+                batch.rivals |= await self._write_new(shard, self._entries(batch))
 
-    async def _write_new(self, shard: int, rows: Sequence[JournalEntry]) -> None:
-        """Write rows of records that the store has not handled: of the others it has another row."""
+    async def _write_new(self, shard: int, rows: Sequence[JournalEntry]) -> dict[bytes, bytes]:
+        """Write rows of records that the store has not handled: of the others it has another row. Return rivals."""
         done = await self._store.done(shard, [entry.origin for entry in rows if entry.origin is not None])
-        if new := list(self._wanted(entry for entry in rows if entry.origin not in done)):
-            await self._journal.write(new)
+        new = list(self._wanted(entry for entry in rows if entry.origin not in done))
+        return await self._journal.propose(new) if new else {}
 
     def _entries(self, batch: Batch) -> list[JournalEntry]:
         origins: Sequence[Origin | None] = batch.origins or [None] * len(batch.messages)
@@ -258,3 +258,12 @@ class JournaledStore:
 
     def _wanted(self, rows: Iterable[JournalEntry]) -> Iterable[JournalEntry]:
         return [entry for entry in rows if not self._skips(route_in(entry.envelope).decode("utf-8", "replace"))]
+
+
+def _unparked(
+    entries: Iterable[JournalEntry], parked: Iterable[JournalEntry], rivals: Mapping[bytes, bytes]
+) -> list[bytes]:
+    """Return the ids of rows whose messages the store does not have: of two for one record, it has parked one. Pure."""
+    ids = {entry.id for entry in parked}
+    ours = [entry.id for entry in entries if entry.origin is not None and entry.id not in ids]
+    return ours + [rival for rival, message_id in rivals.items() if message_id in ids]

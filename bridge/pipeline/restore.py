@@ -161,11 +161,27 @@ class Restorer:
             return []
         await self._tail.catch_up({shard_of(row.id) for row in absent})
         now = await self._journal.look([row.id for row in absent])
-        return [
-            replace(now[row.id], envelope=row.envelope)
-            for row in absent
-            if row.id in now and now[row.id].state is row.state
-        ]
+        return await self._parked_once(
+            [
+                replace(now[row.id], envelope=row.envelope)
+                for row in absent
+                if row.id in now and now[row.id].state is row.state
+            ]
+        )
+
+    async def _parked_once(self, rows: Sequence[JournalMessage]) -> list[JournalMessage]:
+        """Return the rows without those whose record was parked under another id. Delete these: their instance died
+        before it could, or the store lost the message and the record was read again."""
+        pairs = await self._journal.rivals([row.id for row in rows if not row.state.ended])
+        known = await self._moves.known([other.id for _, other in pairs]) if pairs else set()
+        stale = {
+            message_id
+            for message_id, other in pairs
+            if other.id in known or other.state not in (Written.WAITING, Written.DEAD) or other.id < message_id
+        }
+        if stale:
+            await self._journal.drop(list(stale))
+        return [row for row in rows if row.id not in stale]
 
     async def lost(self, sample: int) -> int:
         """Return how many of the messages that are due next, and of those that arrived last, the store lacks."""

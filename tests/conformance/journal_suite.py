@@ -74,6 +74,19 @@ class JournalSuite:
         await journal.write([again])
         assert set(await waiting(journal)) == {other.id, again.id}
 
+    async def test_a_record_may_have_two_rows_until_one_is_parked(self, journal: Journal) -> None:
+        first, other = entry(origin=(b"log", 7)), entry(origin=(b"log", 8))
+        assert await journal.propose([first, other, entry()]) == {}
+        again = entry(origin=(b"log", 7))
+        assert await journal.propose([again]) == {first.id: again.id}
+        assert await journal.propose([again]) == {first.id: again.id}
+        assert await journal.count(WAITING) == 4
+        assert [(key, row.id, row.state) for key, row in await journal.rivals([first.id, other.id])] == [
+            (first.id, again.id, Written.WAITING)
+        ]
+        await journal.drop([first.id])
+        assert await journal.rivals([again.id]) == []
+
     async def test_what_waits_is_read_by_due_moment_and_id_in_pages(self, journal: Journal) -> None:
         entries = [entry(DUE_MS + number % 3) for number in range(10)]
         await journal.write(entries)

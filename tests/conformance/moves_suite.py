@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from bridge.core.journal import MoveLog, Written
-from bridge.core.ports import Store
+from bridge.core.ports import Batch, Parked, Store
 from tests.conformance.rig import HOUR_MS, SHARDS, Rig, claim, park, park_keyed
 
 
@@ -29,6 +29,19 @@ class Moves:
         store = await rig.open()
         await store.settle(await rig.claimed(store))
         assert await logged(self.log(store)) == []
+
+    async def test_a_call_that_parks_begins_the_logs_that_it_names(self, rig: Rig) -> None:
+        """An emptied store has none, and what it gets may leave before a reader comes."""
+        store = await rig.open()
+        log, soon_ms = self.log(store), await rig.now_ms() + HOUR_MS
+        first, second, third = (rig.message(soon_ms) for _ in "123")
+        for logs, message in enumerate((first, second, third)):
+            batch = Batch(store.new_token(), [message], logs=logs)
+            assert (await store.park({0: batch}))[0] == Parked((), (), ())
+            await store.cancel([message[0]], False)
+        assert [ids for _, _, ids in await logged(log)] == [[second[0]], [third[0]]]
+        parks = (await log.read([0], 9, parks=True))[0].moves
+        assert [list(move.ids) for move in parks] == [[third[0]]]
 
     async def test_every_end_is_logged_in_its_order(self, rig: Rig) -> None:
         store = await rig.open()

@@ -37,12 +37,8 @@ class JournalServer(Server):
 
     def waiting(self) -> dict[bytes, Written]:
         """Return the state of each message that waits, by its row."""
-        rows = self.memory.rows.items()
-        return {
-            message_id: row.message.state
-            for message_id, row in rows
-            if not row.message.state.ended and row.message.envelope
-        }
+        rows = self.memory.waits.items()
+        return {message_id: row.message.state for message_id, row in rows if row.message.envelope}
 
     def carry_out(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Carry out a transaction, unless its connection is lost before. If it is lost after it, nobody learns that."""
@@ -79,7 +75,10 @@ def _over_the_wire(name: str) -> Any:
     return call
 
 
-_CALLS = "open write lacking drop record shift page named cold_counts density newest look count flow prune close"
+_CALLS = (
+    "open close write propose rivals lacking drop record shift page named cold_counts density newest look count flow "
+    "prune"
+)
 for _name in _CALLS.split():
     setattr(SimulatedJournal, _name, _over_the_wire(_name))
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf
 
+from bridge.core.journal import Written
 from bridge.core.orders import RouteState
 from bridge.parking.history import PastState
 from tests.simulation.broker import Arrived, Published
 from tests.simulation.plan import UNDOING
 from tests.simulation.store import START_S
-from tests.simulation.world import RATED_ROUTE, Deed, World
+from tests.simulation.world import ADOPTED_S, RATED_ROUTE, Deed, World
 
 _UNDONE = {*UNDOING, "store and process die"}
 #: Deaths, freezes and new starts of instances for the sake of the cold tier.
@@ -55,8 +56,8 @@ _LATE_MS, _LATE_COLD_MS, _DRIFT_MS = 150, 1000, 10
 _CLAIMED_AHEAD_MS = 8
 #: A process notices a step of the store's clock within about a second.
 _NOTICED_S = 3.0
-#: A row is written behind within this time; and by another instance, if its own died.
-_WRITTEN_S, _ADOPTED_S = 1.5, 12.0
+#: A row is written behind within this time.
+_WRITTEN_S = 1.5
 #: An instance follows an order within about a second.
 _FOLLOWED_S = 3.0
 #: The most that leaves at once of a route with a rate, in seconds of it; and what is on its way.
@@ -96,7 +97,7 @@ class Ledger:
         if self.plan.journal != "behind" or accepted is None:
             return False
         held_up_s = sum(fault.for_s + _NOTICED_S for fault in self.plan.faults if fault.kind in JOURNAL_HOLDS_UP)
-        adopted_s = _ADOPTED_S + sum(fault.for_s for fault in self.plan.faults)
+        adopted_s = ADOPTED_S + sum(fault.for_s for fault in self.plan.faults)
         return any(
             process.killed
             and accepted.at_s > process.still_s - _WRITTEN_S - held_up_s
@@ -411,6 +412,21 @@ def _history(ledger: Ledger) -> Iterator[str]:
         yield f"arrived, and not written: {_first(missing)}"
 
 
+def _rows(ledger: Ledger) -> Iterator[str]:
+    """Where no process died and nothing was lost, the journal has what arrived, and says so."""
+    if ledger.world.journal is None or ledger.shaky() or not COPIES_AFTER.isdisjoint(ledger.kinds):
+        return
+    rows = ledger.world.journal.memory.rows
+    found = {arrival.number: rows.get(arrival.id) for arrival in ledger.world.broker.arrived}
+    lacking = sorted(
+        number
+        for number, row in found.items()
+        if row is None or not row.message.envelope or row.message.state is not Written.DELIVERED
+    )
+    if lacking:
+        yield f"arrived, and the journal does not say so: {_first(lacking)}"
+
+
 def _late(ledger: Ledger) -> Iterator[str]:
     """Where nothing fails, what is not held leaves within moments."""
     if not ledger.plan.calm:
@@ -443,6 +459,7 @@ CHECKS: dict[str, Callable[[Ledger], Iterator[str]]] = {
     "rate": _rates,
     "orders": _pauses,
     "history": _history,
+    "journal": _rows,
     "late": _late,
     "truth": _truth,
 }

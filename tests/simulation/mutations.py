@@ -35,6 +35,7 @@ from bridge.pipeline.relay import Relay
 from bridge.pipeline.round import Round
 from bridge.pipeline.settle import Settler
 from bridge.pipeline.wake import Wake
+from tests.simulation import journal_mutations as of_journal
 from tests.simulation.plan import Plan, draw
 from tests.simulation.run import Outcome, run
 
@@ -47,7 +48,8 @@ _Patch = AbstractContextManager[Any]
 class Mutation:
     """A mistake: how to plant it, and the check that finds it.
 
-    ``needs``: faults without which it does no harm, "transactional" or "levels". Plans without them are passed over.
+    ``needs``: faults without which it does no harm, "transactional", "levels", "journal", "before", "behind" or "cold".
+    Plans without them are passed over.
     """
 
     name: str
@@ -57,7 +59,8 @@ class Mutation:
 
 
 def _of(plan: Plan) -> set[str]:
-    ways = {"transactional": plan.transactional, "levels": plan.levels}
+    ways = {"transactional": plan.transactional, "levels": plan.levels, "journal": plan.journal}
+    ways |= {plan.journal: plan.journal, "cold": plan.cold_after_ms}
     return {fault.kind for fault in plan.faults} | {way for way, chosen in ways.items() if chosen}
 
 
@@ -330,6 +333,23 @@ MUTATIONS = {
         Mutation("cancels what is claimed", _cancels_what_is_claimed, "cancelled", ("cancel",)),
         Mutation("never moves", _never_moves, "early", ("reschedule",)),
         Mutation("retries twice", _retries_twice, "truth", ("broker refuses for good",)),
+        Mutation("writes behind, not before", of_journal.writes_behind_what_is_promised_before, "lost", ("before",)),
+        Mutation("drops failed rows", of_journal.drops_rows_of_a_failed_write, "journal", ("behind", "journal breaks")),
+        Mutation("flushes twice at once", of_journal.flushes_twice_at_once, "error", ("behind", "stop")),
+        Mutation("replaces another's row", of_journal.replaces_the_row_of_another_instance, "lost", ("before",)),
+        Mutation("begins no log", of_journal.begins_no_log, "truth", ("journal", "store emptied")),
+        Mutation("forgets moves", of_journal.forgets_moves_before_they_are_written, "stuck", ("journal",)),
+        Mutation("never adopts", of_journal.never_adopts, "truth", ("behind", "kill")),
+        Mutation("unloads what has no row", of_journal.unloads_what_has_no_row, "lost", ("cold", "behind")),
+        Mutation("loads from now on", of_journal.loads_what_is_due_from_now_on, "stuck", ("cold",)),
+        Mutation("loads without a fence", of_journal.loads_without_a_fence, "copies", ("cold",)),
+        Mutation("loads what has left", of_journal.loads_before_the_log_is_carried, "copies", ("cold",)),
+        Mutation("finds keys in one tier", of_journal.finds_keys_in_one_tier, "replaced", ("cold",)),
+        Mutation("restores what has left", of_journal.restores_what_has_left, "copies", ("journal",)),
+        Mutation("restores at once", of_journal.restores_at_once, "early", ("journal",)),
+        Mutation("leaves out a row", of_journal.leaves_out_the_last_row_of_a_page, "stuck", ("journal",)),
+        Mutation("takes no turns", of_journal.takes_no_turns, "copies", ("journal",)),
+        Mutation("restores both rows", of_journal.restores_both_rows_of_a_record, "copies", ("before",)),
     )
 }
 

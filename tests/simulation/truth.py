@@ -10,7 +10,8 @@ from bridge.core.orders import HELD_MS
 from bridge.parking.envelope import route_in
 from bridge.parking.identity import ID_BYTES, shard_of
 from bridge.pipeline.journal_watch import JOURNAL_RESTORE
-from tests.simulation.world import World
+from tests.simulation.plan import LOAD_S
+from tests.simulation.world import ADOPTED_S, World
 
 
 def look(world: World) -> None:
@@ -39,22 +40,35 @@ def _look_at_tiers(world: World) -> None:
     """A message that was accepted is in one tier or in both, and nobody is told of a loss that was none."""
     assert world.journal is not None
     world.look_for_missing()
-    rows, stored, left, accepted = world.journal.memory.rows, world.in_store(), world.left(), world.broker.accepted
+    rows, left, accepted, kept = world.journal.memory.rows, world.left(), world.broker.accepted, world.kept()
     neither = [
         number
         for message_id, state in world.journal.waiting().items()
-        if state is not Written.COLD and not (message_id in stored or message_id in left or message_id in world.missing)
+        if state is not Written.COLD and not (message_id in kept or message_id in left or message_id in world.missing)
         for number in [world.number_of(message_id, rows[message_id].message.envelope)]
-        if number in accepted
+        if number in accepted and number not in world.maybe_back  # a restore writes first that it waits again
     ]
+    if neither:  # the row of an instance that died, while another one parked the same record
+        ended = [(key, row.message) for key, row in rows.items() if row.message.state.ended and row.message.envelope]
+        elsewhere = {*kept.values(), *(world.number_of(key, message.envelope) for key, message in ended)}
+        neither = [number for number in neither if number not in elsewhere]
     now_s = world.loop.time()
+    if now_s > max(world.faults_end_s, LOAD_S) + ADOPTED_S and (without := _without_a_row(world)):
+        world.wrong.append(f"the journal lacks {len(without)} that wait, first {without[:5]} ({now_s:.1f} s)")
     if neither:
         world.wrong.append(f"in neither tier: {len(neither)}, first {neither[:5]} ({now_s:.1f} s)")
-    if not world.undone:
+    if not (world.undone or world.maybe_back):
         for instance in world.instances:
             health = getattr(instance, "health", None)
             if health is not None and not instance.process.killed and JOURNAL_RESTORE in health.troubles():
                 world.wrong.append(f"{instance.name} tells of a loss that was none ({now_s:.1f} s)")
+
+
+def _without_a_row(world: World) -> list[int]:
+    assert world.journal is not None
+    rows, accepted = world.journal.memory.rows, world.broker.accepted
+    lacking = (number for key, number in world.kept().items() if key not in rows or not rows[key].message.envelope)
+    return [number for number in lacking if number in accepted]
 
 
 def _wrong(shard: Shard, cold: Counter[tuple[str, bytes]] | None) -> str:

@@ -31,6 +31,8 @@ ROUTES = ("orders", RATED_ROUTE, RETRY_ROUTE)
 NEAR_MS, FAR_MS = (0, 50, 500, 2_000, 5_000), (0, 500, 5_000, 12_000, 20_000, 35_000)
 #: The journal knows within this time what left the store; another instance takes a shard over within the second.
 TAILED_S, TAKEN_OVER_S = 1.5, 8.0
+#: Within this time the rows are written of messages whose instance died.
+ADOPTED_S = 12.0
 
 AnyInstance = Instance | LevelInstance
 

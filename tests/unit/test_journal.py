@@ -12,16 +12,17 @@ from adapters.memory import Memory
 from adapters.memory.memory_desk import MemoryDesk
 from adapters.memory.memory_journal import MemoryJournal
 from bridge.core.errors import StoreUnavailable
-from bridge.core.journal import START, UNDONE, JournalFilter, Written
+from bridge.core.journal import START, UNDONE, JournalEntry, JournalFilter, Written
 from bridge.core.message import HeaderValue
 from bridge.core.ports import Loss
 from bridge.desk.past import PastFilter
 from bridge.operate.describe import life_of, with_flow
+from bridge.parking.identity import Ids
 from bridge.pipeline.journal_watch import JournalWatch
 from bridge.pipeline.putback import OVERDUE, Fate, Overdue, PutBack, Restorable
 from bridge.pipeline.restore import RestoreOrder, Restorer
 from bridge.telemetry.health import WELL
-from tests.unit.house import HOUR_MS, SHARDS, House
+from tests.unit.house import HOUR_MS, SHARDS, House, turns
 
 pytestmark = pytest.mark.usefixtures("without_waiting")
 
@@ -134,6 +135,29 @@ class TestBehind:
         assert house.journaling.writer is not None
         assert house.journaling.writer.dropped == 1
 
+    async def test_two_flushes_at_once_write_every_row(self, journal: MemoryJournal) -> None:
+        house = await opened(journal, order="route")
+        house.publish("a", HOUR_MS)
+        await house.park()
+        assert house.journaling is not None
+        writing, go = asyncio.Event(), asyncio.Event()
+
+        async def slow(entries: Any, write: Any = journal.write) -> None:
+            writing.set()
+            await go.wait()
+            await write(entries)
+
+        journal.write = slow  # type: ignore[method-assign]
+        first = asyncio.create_task(house.journaling.flush())
+        await writing.wait()
+        second = asyncio.create_task(house.journaling.flush())  # as an instance that leaves
+        await turns()
+        house.publish("b", HOUR_MS)
+        await house.park()
+        go.set()
+        await asyncio.gather(first, second)
+        assert sorted(await waiting(journal)) == ["a", "b"]
+
     async def test_a_message_that_left_before_its_row_was_written_waits_no_more(self, journal: MemoryJournal) -> None:
         house = await opened(journal)
         house.publish("a", 0)
@@ -209,6 +233,36 @@ class TestBefore:
         await house.park()
         assert (await waiting(journal), house.parked()) == (["a"], 1)
 
+    @pytest.mark.parametrize("slow_one_parks", [True, False])
+    @pytest.mark.parametrize("header", [HOUR_MS, "soon"], ids=["parked", "a dead letter"])
+    async def test_a_record_that_two_instances_take_at_once_keeps_the_row_of_the_message_that_is_parked(
+        self, journal: MemoryJournal, slow_one_parks: bool, header: HeaderValue
+    ) -> None:
+        """The journal answers the first one so late that its partition is another instance's meanwhile."""
+        houses = [await opened(journal, before=True)]
+        houses.append(House(houses[0].memory, "bbbbbb", journal=journal, before=True))
+        go, writing = asyncio.Event(), asyncio.Event()
+
+        async def late(entries: Any, propose: Any = journal.propose) -> Any:
+            journal.propose = propose  # type: ignore[method-assign]
+            rivals = await propose(entries) if slow_one_parks else None
+            writing.set()
+            await go.wait()
+            return await propose(entries) if rivals is None else rivals
+
+        journal.propose = late  # type: ignore[method-assign]
+        for house in houses:
+            house.source.feed(b"a", {"x-delay": header}, order_key=LOG, origin=(LOG, 0))
+        first = asyncio.create_task(houses[0].park())
+        await writing.wait()
+        await houses[1].park()
+        go.set()
+        await first
+        stored = [key for shard in houses[0].memory.shards for key in shard.messages]
+        rows = await journal.page(JournalFilter(), START, 10)
+        assert [row.id for row in rows] == stored
+        assert len(stored) == 1
+
     async def test_a_key_that_is_taken_leaves_one_row_a_dead_letter(self, journal: MemoryJournal) -> None:
         house = await opened(journal, before=True, on_same_key="reject")
         for number, body in enumerate("ab"):
@@ -260,6 +314,18 @@ class TestMoves:
 
 
 class TestRestore:
+    async def test_what_leaves_an_emptied_store_at_once_does_not_come_back(self, journal: MemoryJournal) -> None:
+        """Before an instance reads the log of an emptied store, messages come and leave."""
+        house = await opened(journal, before=True)
+        for shard in house.memory.shards:
+            shard.moved = None
+        house.publish("a", 0)
+        house.publish("b", HOUR_MS)
+        await house.park()
+        assert await house.deliver() == 1
+        assert await restored(house, journal) == counted(looked_at=2, there=2)
+        assert await waiting(journal) == ["b"]
+
     async def test_an_emptied_store_gets_back_what_waited_byte_for_byte_and_nothing_else(
         self, journal: MemoryJournal
     ) -> None:
@@ -367,6 +433,24 @@ class TestRestore:
         assert await restored(house, journal, order) == counted(2, there=2)
         assert (await journal.flow(ids[0]))[-1][1:3] == ("restored", "anna (cli)")
         assert sorted(await delivered(house)) == ["a", "b"]
+
+    @pytest.mark.parametrize("lost", [False, True])
+    async def test_a_row_whose_record_was_parked_under_another_id_is_no_loss(
+        self, journal: MemoryJournal, lost: bool
+    ) -> None:
+        """An instance died before it could delete the row, and two rows of one record are left."""
+        house = await opened(journal, before=True)
+        house.source.feed(b"a", {"x-delay": HOUR_MS}, order_key=LOG, origin=(LOG, 0))
+        await house.park()
+        (row,) = await journal.page(JournalFilter(), START, 10)
+        other = Ids("bbbbbb").next(house.clock.now_ms(), 0)
+        await journal.propose([JournalEntry(other, row.due_ms, row.envelope, (LOG, 0))])
+        assert await waiting(journal) == ["a", "a"]
+        if lost:
+            house = await emptied(house, journal, before=True)
+        await restored(house, journal)
+        assert await waiting(journal) == ["a"]
+        assert house.parked() == 1
 
     async def test_the_youngest_message_of_a_key_wins(self, journal: MemoryJournal) -> None:
         house = await opened(journal)
