@@ -30,13 +30,14 @@ from bridge.core.journal import (
 from bridge.core.ports import ParkingStore
 from bridge.desk.protocol import Desk
 from bridge.parking.envelope import UnopenedEnvelope, unseal, with_due
-from bridge.parking.identity import arrived_ms_of, shard_of
+from bridge.parking.identity import shard_of
 from bridge.pipeline.move_tail import MoveTail
 from bridge.pipeline.putback import BATCH, RATE, Fate, Overdue, Pace, PutBack, Restorable
 
 _EVERYTHING = JournalFilter()
-#: A message that arrived so lately may have its row before it is parked. The store is asked again after this time.
-_YOUNG_MS, _SETTLE_S = 10_000, 2.0
+#: A message may have its row before it is parked: the store is asked again after this time. A journal that answers so
+#: late stood still, and the rows that waited for it are younger than the question.
+_SETTLE_S, _STALLED_S = 2.0, 1.0
 #: How long a restore that died keeps others waiting, and how often they ask.
 _TURN_MS, _ASK_S = 10_000, 0.1
 
@@ -101,7 +102,10 @@ class Restorer:
         restored, began_s = restored or Restored(), time.monotonic()
         putback = PutBack(self._store, self._desk, order.overdue, Pace(order.max_rate), order.dry_run)
         wanted = replace(order.wanted, arrived_until_ms=await self._desk.now_ms())  # what comes later is no loss
+        asked_s = began_s
         while rows := await self._journal.page(wanted, restored.place, min(BATCH, order.max_rate)):
+            if time.monotonic() > asked_s + _STALLED_S:
+                began_s = time.monotonic()
             async with self._turn(order, restored, progress):
                 missing = await self.missing(rows, began_s)
                 now_ms = await self._desk.now_ms()
@@ -119,6 +123,7 @@ class Restorer:
             restored.place = (rows[-1].due_ms, rows[-1].id)
             if progress is not None:
                 await progress(restored)
+            asked_s = time.monotonic()
         restored.place = START
         if order.wanted == _EVERYTHING and not order.dry_run:
             await self._desk.note_restored()
@@ -148,8 +153,7 @@ class Restorer:
         """
         absent = await self._absent(rows)
         wait_s = began_s + _SETTLE_S - time.monotonic()
-        young_ms = await self._desk.now_ms() - _YOUNG_MS if absent else 0
-        if wait_s > 0 and any(arrived_ms_of(row.id) > young_ms for row in absent):
+        if absent and wait_s > 0:
             await asyncio.sleep(wait_s)
             absent = await self._absent(absent)
         return absent

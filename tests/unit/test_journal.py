@@ -314,6 +314,33 @@ class TestMoves:
 
 
 class TestRestore:
+    async def test_a_row_that_was_written_while_the_journal_stood_still_is_no_loss(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is written before its message is parked, and the question for it was asked long before."""
+        monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.1)
+        monkeypatch.setattr("bridge.pipeline.restore._STALLED_S", 0.1)
+        house = await opened(journal, before=True)
+        house.source.feed(b"a", {"x-delay": HOUR_MS}, order_key=LOG, origin=(LOG, 0))
+        park, page, parking = house.store.park, journal.page, list[asyncio.Task[None]]()
+
+        async def park_late(batches: Any) -> Any:
+            await asyncio.sleep(0.05)
+            return await park(batches)
+
+        async def page_late(*wanted: Any) -> Any:
+            journal.page = page  # type: ignore[method-assign]
+            await asyncio.sleep(0.2)
+            parking.append(asyncio.create_task(house.park()))
+            await turns()
+            return await page(*wanted)
+
+        monkeypatch.setattr(house.store, "park", park_late)
+        monkeypatch.setattr(journal, "page", page_late)
+        assert await restored(house, journal) == counted(looked_at=1, there=1)
+        await parking[0]
+        assert house.count("parked") == 1
+
     async def test_what_leaves_an_emptied_store_at_once_does_not_come_back(self, journal: MemoryJournal) -> None:
         """Before an instance reads the log of an emptied store, messages come and leave."""
         house = await opened(journal, before=True)
