@@ -133,8 +133,13 @@ class Ledger:
 
     def _carried_out_late(self, number: int, message: Published) -> bool:
         before, after = self.accepted.get(message.number), self.accepted.get(number)
-        hands_over = not (self.plan.kafka or self.kinds.isdisjoint({"stop", "route removed"}))
+        hands_over = not (self.plan.kafka or self.kinds.isdisjoint({"stop", "route removed", "cold tier off"}))
         return hands_over and before is not None and after is not None and after.at_s > before.at_s
+
+    def loads_late(self) -> bool:
+        """Return whether cold messages may come back after their moment, because store or journal were away."""
+        away = JOURNAL_HOLDS_UP | {"store away", "store slow", "store frozen", "store loses replies"}
+        return bool(self.plan.cold_after_ms) and not away.isdisjoint(self.kinds)
 
     def parked_twice(self) -> bool:
         """Return whether a message may be parked after the broker delivered it again: it then gets two ids."""
@@ -167,9 +172,9 @@ def _lost(ledger: Ledger) -> Iterator[str]:
         and not (message.number in ledger.world.broker.dead and "broker refuses" in ledger.kinds)
         and not ledger.enders(message)
         and not ledger.replaced_by_older(message)
-        and not (
-            message.number not in ledger.world.brought_back
-            and any(_cancelled(deed) for deed in ledger.deeds.get(message.number, ()))
+        and not any(
+            _cancelled(deed) and deed.asked_s >= ledger.world.brought_back_s.get(message.number, 0.0)
+            for deed in ledger.deeds.get(message.number, ())
         )
     ]
     if lost:
@@ -264,7 +269,7 @@ def _outside_of_losses(ledger: Ledger, twice: Mapping[int, list[Arrived]]) -> li
 def _order(ledger: Ledger) -> Iterator[str]:
     """Messages of one key, moment and priority leave in the order in which they were published."""
     reorders = REORDERS | (set() if ledger.plan.kafka else REORDERS_A_QUEUE)
-    if ledger.shaky() or not reorders.isdisjoint(ledger.kinds):
+    if ledger.shaky() or ledger.loads_late() or not reorders.isdisjoint(ledger.kinds):
         return
     lines: dict[tuple[str, bytes, float, int | None], list[Published]] = defaultdict(list)
     for message in _in_line(ledger):
@@ -303,7 +308,7 @@ def _came_late_to_a_rate(ledger: Ledger, message: Published) -> bool:
 
 def _priorities(ledger: Ledger) -> Iterator[str]:
     """Of one key and one moment, and parked well before it, the higher priority leaves first."""
-    if ledger.shaky() or not _LATE.isdisjoint(ledger.kinds):
+    if ledger.shaky() or ledger.loads_late() or not _LATE.isdisjoint(ledger.kinds):
         return
     lines: dict[tuple[str, bytes, float], list[Published]] = defaultdict(list)
     for message in _in_line(ledger):

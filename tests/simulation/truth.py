@@ -68,7 +68,8 @@ def _without_a_row(world: World) -> list[int]:
     assert world.journal is not None
     rows, accepted = world.journal.memory.rows, world.broker.accepted
     lacking = (number for key, number in world.kept().items() if key not in rows or not rows[key].message.envelope)
-    return [number for number in lacking if number in accepted]
+    until_s = world.loop.time() - ADOPTED_S
+    return [number for number in lacking if number in accepted and accepted[number].at_s < until_s]
 
 
 def _wrong(shard: Shard, cold: Counter[tuple[str, bytes]] | None) -> str:

@@ -95,9 +95,9 @@ class World:
     #: With a journal: what the store lost, by number with the moments, and by id until the store has it again.
     lost_s: dict[int, list[float]] = field(default_factory=dict)
     missing: set[bytes] = field(default_factory=set)
-    #: Commands that restore; numbers of cancelled messages that one brought back or may have.
+    #: Commands that restore. Cancelled messages: when a command brought them back, and those that one may bring back.
     restores: list[Process] = field(default_factory=list)
-    brought_back: set[int] = field(default_factory=set)
+    brought_back_s: dict[int, float] = field(default_factory=dict)
     maybe_back: set[int] = field(default_factory=set)
     #: Instances that others replace.
     leaving: list[AnyInstance] = field(default_factory=list)
@@ -311,7 +311,7 @@ class World:
 
     async def _restore(self, process: Process, order: RestoreOrder, number: int) -> None:
         assert self.journal is not None
-        restored = Restored()
+        restored, began_s = Restored(), self.loop.time()
         restorer = JournalOf(SimulatedStore(self.store, process.name), self.journal).restorer()
         while True:  # as ``RunningOperation.patiently``
             try:
@@ -320,7 +320,7 @@ class World:
             except StoreUnavailable:
                 await asyncio.sleep(1.0)
         if number >= 0 and restored.total(Fate.PARKED):
-            self.brought_back.add(number)
+            self.brought_back_s[number] = began_s
         self.note(f"{process.name} ends: {dict(restored.counts)}")
 
     def look_for_missing(self) -> None:
