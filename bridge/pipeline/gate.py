@@ -63,14 +63,17 @@ class _Turns:
 
 @dataclass(slots=True)
 class _Backlog:
-    """Held messages that are let go, of ``routes`` in a shard. ``last``: as in ``LetGo``.
+    """Held messages that are let go, of ``routes`` in a shard. ``last``: the last that was. ``after``: where the next
+    step begins; a message that was parked after its moment may be held before ``last``.
 
     ``ended_s``: when the last of them was let go; None while there are more. ``turns`` has the steps of a rate whose
-    messages were not all claimed yet.
+    messages were not all claimed yet, and ``credit`` is the number of these messages.
     """
 
     routes: frozenset[str]
     last: tuple[int, bytes] = FIRST_HELD
+    after: tuple[int, bytes] = FIRST_HELD
+    credit: int = 0
     ended_s: float | None = None
     turns: deque[_Turns] = field(default_factory=lambda: deque(maxlen=_TURNS_MAX))
 
@@ -251,7 +254,7 @@ class RateGate:
         # Spread over the time until the next step, whose messages come after these.
         gap_us = int(min(1e6 / self._per_s[route], _PACE_S * 1e6 / number))
         steps = {
-            shard: HeldStep(backlogs[shard].last, {route: share}, False) for shard, share in shares.items() if share
+            shard: HeldStep(backlogs[shard].after, {route: share}, False) for shard, share in shares.items() if share
         }
         replies = await self._store.let_go(steps, _STEP_MAX, gap_us)
         # The store may have got this step late, and get the next one soon: that one's moments must not come before.
@@ -261,7 +264,9 @@ class RateGate:
             backlog = backlogs[shard]
             number -= reply.moved
             # A held message whose moment was changed may be due far ahead: others due before it are not let go by that.
-            backlog.last = min(reply.last, (self._clock.now_ms() + 1, b""))
+            backlog.after = min(reply.last, (self._clock.now_ms() + 1, b""))
+            backlog.last = max(backlog.last, backlog.after)
+            backlog.credit += reply.moved
             backlog.ended_s = now_s if reply.ended or route not in reply.rest else None
             if reply.first_ms is not None:
                 backlog.turns.append(_Turns(reply.last, reply.first_ms, gap_us / 1000))
@@ -305,17 +310,20 @@ class RateGate:
             return False
         place = _Place("" if limit is None else claim.route, claim.shard)
         backlog = self._backlogs.get(place)
-        if backlog is not None and not backlog.holds(claim):
+        late = backlog is not None and not backlog.holds(claim)  # it was let go, or was parked after its moment
+        if backlog is not None and late and (limit is None or backlog.credit > 0):
+            backlog.credit -= limit is not None
             claim.let_go_ms = max(claim.let_go_ms, backlog.turn_ms(claim))
             return True
-        if backlog is not None and backlog.ended_s is None:
+        if backlog is not None and backlog.ended_s is None and not late:
             return False
         if limit is None:
             return True
         if self._tokens[claim.route] > 0:
             self._tokens[claim.route] -= 1
             return True
-        self._backlogs.setdefault(place, _Backlog(frozenset((claim.route,)))).ended_s = None
+        backlog = self._backlogs.setdefault(place, _Backlog(frozenset((claim.route,))))
+        backlog.ended_s, backlog.after = None, FIRST_HELD
         self._set_timer()  # the step of this pass is over: without it the loop would sleep until its idle pass
         return False
 

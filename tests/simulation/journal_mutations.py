@@ -13,9 +13,11 @@ from adapters.memory.shard import Shard
 from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import JournalFilter, JournalMessage
 from bridge.core.ports import Found
+from bridge.parking.envelope import with_due
 from bridge.pipeline import journaled, restore, tiers
 from bridge.pipeline.journaled import JournalWriter
 from bridge.pipeline.move_tail import MoveTail
+from bridge.pipeline.putback import Restorable
 from bridge.pipeline.restore import Restorer
 from bridge.pipeline.tiers import Loader, TieredStore
 from tests.simulation import journal
@@ -147,7 +149,12 @@ def restores_what_has_left() -> _Patch:
 
 def restores_at_once() -> _Patch:
     returning = restore._returning
-    return patch.object(restore, "_returning", lambda row: returning(row)._replace(due_ms=1, at_ms=1))
+
+    def planted(row: JournalMessage) -> Restorable:
+        message = returning(row)
+        return message._replace(due_ms=1, at_ms=1, envelope=with_due(message.envelope, 1))
+
+    return patch.object(restore, "_returning", planted)
 
 
 def leaves_out_the_last_row_of_a_page() -> _Patch:

@@ -53,6 +53,24 @@ async def test_a_burst_leaves_at_the_rate_and_in_its_order() -> None:
     assert (house.parked(), held_in(house)) == (0, 0)
 
 
+async def test_what_is_parked_after_its_moment_keeps_the_rate_while_others_are_let_go() -> None:
+    house = House(rates={"orders": PER_S})
+    for n in range(100):
+        house.publish(f"late {n}")
+    late = await house.source.take(100, 1 << 20)  # the store was away, and its answer comes later
+    house.clock.advance(10)
+    await house_with(50, house)
+    await after(house, 200)
+    first = len(house.bodies())
+    await house.parker.once(late)
+    await after(house, 500)
+    assert 45 <= len(house.bodies()) - first <= 60
+    await after(house, 1000)
+    assert len(house.bodies()) == 150
+    assert [body for body in house.bodies() if body[0] == "l"] == [f"late {n}" for n in range(100)]
+    assert (house.parked(), held_in(house)) == (0, 0)
+
+
 async def test_lateness_counts_from_the_turn_that_the_rate_gives() -> None:
     house = await house_with(100)
     await after(house, 1200)
