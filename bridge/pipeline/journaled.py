@@ -193,9 +193,12 @@ class JournaledStore:
         """Park, and write the rows. A shard whose rows could not be written has not parked."""
         for batch in batches.values():
             batch.logs = 1 if self._writer is None else 2
-        if self._writer is None and any(batch.origins for batch in batches.values()):
+        records = {shard: self._entries(batch) for shard, batch in batches.items() if batch.origins}
+        if self._writer is None and records:
             try:
-                await self._write_first(batches)
+                rivals = await self._write_new(records)
+                for shard in records:
+                    batches[shard].rivals |= rivals
             except StoreUnavailable as error:
                 self.errors += 1
                 return dict.fromkeys(batches, error)
@@ -230,7 +233,7 @@ class JournaledStore:
             JournalEntry(message_id, 0, envelope, origins[n] if origins else None, reason)
             for n, (message_id, envelope, reason) in enumerate(messages)
         ]
-        rivals = await self._write_new(shard, rows) if self._writer is None and origins else {}
+        rivals = await self._write_new({shard: rows}) if self._writer is None and origins else {}
         before = await self._store.reject(shard, token, messages, origins)
         kept = [entry for position, entry in enumerate(rows, 1) if position not in before]
         if self._writer is not None:
@@ -241,15 +244,14 @@ class JournaledStore:
             await self._journal.drop(unparked)
         return before
 
-    async def _write_first(self, batches: Mapping[int, Batch]) -> None:
-        for shard, batch in batches.items():
-            if batch.origins:
-                batch.rivals |= await self._write_new(shard, self._entries(batch))
+    async def _write_new(self, rows: Mapping[int, Sequence[JournalEntry]]) -> dict[bytes, bytes]:
+        """Write rows of records that the store has not handled: of the others it has another row. Return rivals.
 
-    async def _write_new(self, shard: int, rows: Sequence[JournalEntry]) -> dict[bytes, bytes]:
-        """Write rows of records that the store has not handled: of the others it has another row. Return rivals."""
-        done = await self._store.done(shard, [entry.origin for entry in rows if entry.origin is not None])
-        new = list(self._wanted(entry for entry in rows if entry.origin not in done))
+        All shards in one transaction: a row waits for the others before its message is parked."""
+        new: list[JournalEntry] = []
+        for shard, entries in rows.items():
+            done = await self._store.done(shard, [entry.origin for entry in entries if entry.origin is not None])
+            new += self._wanted(entry for entry in entries if entry.origin not in done)
         return await self._journal.propose(new) if new else {}
 
     def _entries(self, batch: Batch) -> list[JournalEntry]:

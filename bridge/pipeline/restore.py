@@ -35,9 +35,9 @@ from bridge.pipeline.move_tail import MoveTail
 from bridge.pipeline.putback import BATCH, RATE, Fate, Overdue, Pace, PutBack, Restorable
 
 _EVERYTHING = JournalFilter()
-#: A message may have its row before it is parked: the store is asked again after this time. A journal that answers so
-#: late stood still, and the rows that waited for it are younger than the question.
-_SETTLE_S, _STALLED_S = 2.0, 1.0
+#: A message may have its row before it is parked: the store is asked again after this time. Where the journal answers
+#: as late as this, so may the instance that parks the message: it is asked a few times more.
+_SETTLE_S, _STALLED_S, _LOOKS = 2.0, 1.0, 5
 #: How long a restore that died keeps others waiting, and how often they ask.
 _TURN_MS, _ASK_S = 10_000, 0.1
 
@@ -101,7 +101,9 @@ class Restorer:
         awaited after each page, and may end the run by raising."""
         restored, began_s = restored or Restored(), time.monotonic()
         putback = PutBack(self._store, self._desk, order.overdue, Pace(order.max_rate), order.dry_run)
-        wanted = replace(order.wanted, arrived_until_ms=await self._desk.now_ms())  # what comes later is no loss
+        # What comes later is no loss. After a step back of the store's clock, the last ones came later than now.
+        arrived_ms = [row.arrived_ms for row in await self._journal.newest(1)]
+        wanted = replace(order.wanted, arrived_until_ms=max([await self._desk.now_ms(), *arrived_ms]))
         asked_s = began_s
         while rows := await self._journal.page(wanted, restored.place, min(BATCH, order.max_rate)):
             if time.monotonic() > asked_s + _STALLED_S:
@@ -151,11 +153,16 @@ class Restorer:
 
         ``began_s`` (monotonic): when the caller began. Rows of messages that arrived before are parked soon after.
         """
-        absent = await self._absent(rows)
-        wait_s = began_s + _SETTLE_S - time.monotonic()
-        if absent and wait_s > 0:
-            await asyncio.sleep(wait_s)
+        absent = list(rows)
+        for _ in range(_LOOKS):
+            asked_s = time.monotonic()
             absent = await self._absent(absent)
+            now_s = time.monotonic()
+            if now_s > asked_s + _STALLED_S:
+                began_s = now_s
+            if not absent or now_s >= began_s + _SETTLE_S:
+                break
+            await asyncio.sleep(began_s + _SETTLE_S - now_s)
         return absent
 
     async def _absent(self, rows: Sequence[JournalMessage]) -> list[JournalMessage]:

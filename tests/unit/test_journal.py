@@ -314,6 +314,18 @@ class TestMoves:
 
 
 class TestRestore:
+    async def test_a_step_back_of_the_stores_clock_hides_no_message(self, journal: MemoryJournal) -> None:
+        """As after a failover to a machine whose clock is behind."""
+        house = await opened(journal)
+        for body in "ab":
+            house.publish(body, HOUR_MS)
+            await house.park()
+            house.clock.advance(1000)
+        await written(house)
+        house.clock.step(-30_000)
+        house = await emptied(house, journal)
+        assert await restored(house, journal) == counted(looked_at=2, parked=2)
+
     async def test_a_row_that_was_written_while_the_journal_stood_still_is_no_loss(
         self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
