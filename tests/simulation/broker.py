@@ -111,8 +111,6 @@ class Broker(Server):
         self.refused: set[int] = set()
         #: By number: when it was first accepted.
         self.accepted: dict[int, Accepted] = {}
-        #: By number: the processes that accepted it.
-        self.acceptors: dict[int, list[Process]] = {}
         #: Called with each message that arrives.
         self.consumer: Callable[[Arrived], None] = lambda arrived: None
         self.hears = True
@@ -344,7 +342,6 @@ class SimulatedSource:
                 continue
             now = Accepted(self._broker.loop.time(), self._broker.store.clock.now_us() / 1000)
             self._broker.accepted.setdefault(int(delivery.payload), now)
-            self._broker.acceptors.setdefault(int(delivery.payload), []).append(self._process)
             if delivery.origin is None:
                 continue
             name, offset = delivery.origin

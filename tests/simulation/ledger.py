@@ -91,8 +91,9 @@ class Ledger:
         return any(lost.from_s - _NOTICED_S <= at_s <= lost.until_s + _NOTICED_S for lost in undone)
 
     def died_together(self, number: int) -> bool:
-        """Return whether the store lost a message while its row died with the process that accepted it: it was written
-        behind, and accepted within the last second before the process stood still."""
+        """Return whether the store lost a message while its row died with the process that parked it: it was written
+        behind, and parked within the last second before the process stood still. Another process may have accepted it,
+        which got it from the broker again."""
         accepted = self.accepted.get(number)
         if self.plan.journal != "behind" or accepted is None:
             return False
@@ -102,7 +103,7 @@ class Ledger:
             process.killed
             and accepted.at_s > process.still_s - _WRITTEN_S - held_up_s
             and any(at_s < process.still_s + adopted_s for at_s in self.world.lost_s.get(number, ()))
-            for process in self.world.broker.acceptors[number]
+            for process in (instance.process for instance in self.world.instances)
         )
 
     @cached_property
