@@ -79,6 +79,7 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
         "now_ms": found.now_ms,
         **verdict,
         "parked": found.waiting,
+        "cold": found.cold,
         "held": found.held,
         "claimed": found.claimed,
         "dead": found.dead,

@@ -42,6 +42,14 @@ async def test_the_overview_says_in_a_sentence_whether_all_is_well() -> None:
         assert told["sentence"].endswith(" Overdue: 1, the oldest by 5s.")
 
 
+async def test_the_overview_says_how_many_of_the_parked_are_cold() -> None:
+    async with api() as client:
+        await client.stores.store_one("orders", 90_000)
+        await client.stores.store.begin(0, {"orders": 7})
+        facts = await client.get("/status")
+        assert (facts["parked"], facts["cold"]) == (8, 7)
+
+
 async def test_status_stats_and_readyz_say_the_same_sentence() -> None:
     processes = Processes(1)
     async with api(processes=processes) as client:

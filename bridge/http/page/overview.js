@@ -84,7 +84,7 @@ function Tiles({ now, poll }) {
   const window = late.window_s ? `${span(late.window_s * 1000)}` : "";
   return html`<${Old.Provider} value=${useAge(poll)}><div class="tiles">
     <${Tile} name="Parked" value=${short(now.parked)} title=${count(now.parked)} to=${link("messages")}
-      note=${[now.held ? `held ${short(now.held)}` : next, now.parked_bytes == null ? "" : bytes(now.parked_bytes)].filter(Boolean).join(" · ")} />
+      note=${[now.held ? `held ${short(now.held)}` : next, now.cold ? `cold ${short(now.cold)}` : "", now.parked_bytes == null ? "" : bytes(now.parked_bytes)].filter(Boolean).join(" · ")} />
     <${Tile} name="Due in 5m" value=${short(now.due_5m)} note=${now.delivered_per_s == null ? "measuring the rate" : `delivering ${rate(now.delivered_per_s)}`} to=${link("messages", { due: "5m" })} />
     <${Tile} name="Overdue" value=${short(now.overdue)} tone=${now.oldest_overdue_ms > LATE_MS ? "bad" : ""} to=${link("messages", { due: "overdue" })}
       note=${now.overdue ? `oldest ${span(now.oldest_overdue_ms)}${now.refused ? ` · refused ${short(now.refused)}` : ""}` : "nothing is late"} />
