@@ -1,7 +1,7 @@
 """Instances die while messages go to the journal and come back, beside cancels and replacements.
 
-Every message has a key of its own, so that what RabbitMQ delivers again after a kill replaces its first copy: lost 0,
-early 0, twice 0.
+Every message has a key of its own, so that what RabbitMQ delivers again after a kill replaces its first copy, and Kafka
+keeps the order of a key: lost 0, early 0, twice 0.
 """
 
 from __future__ import annotations
@@ -9,28 +9,65 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
 from tests.bridge_line import merged
 from tests.bridge_process import Bridge, Tables
-from tests.chaos.conftest import OpenLine
-from tests.delay_line import Line, delay
+from tests.chaos.conftest import OpenKafkaLine, OpenLine
+from tests.delay_line import delay
 from tests.devstack.service import wait_for
 from tests.unit.raw_properties import Props, sized
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis, pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.redis, pytest.mark.long, pytest.mark.timeout(300)]
 
 MESSAGES, CHANGED = 1500, 150
 DELAY_S, SPREAD_S = 115, 10
 SMALL: Tables = {"redis": {"timeout": "1s"}, "journal": {"cold_after": "1m"}}
 
 
+class OnRabbitMQ:
+    """A producer and a consumer of RabbitMQ."""
+
+    def __init__(self, open_line: OpenLine, settings: Tables) -> None:
+        self.line = open_line(settings)
+
+    def publish(self, key: bytes, body: bytes, delay_ms: int) -> None:
+        headers = [delay(delay_ms), (b"x-delay-key", "S", sized(key))]
+        self.line.publish(Props(headers, {"delivery_mode": b"\2"}), body)
+
+    def cancel(self, key: bytes) -> None:
+        self.line.publish(Props([(b"x-delay-cancel", "S", sized(key))], {"delivery_mode": b"\2"}))
+
+    def receive(self, count: int, deadline_s: float) -> Iterable[tuple[float, bytes]]:
+        received = self.line.receive_until(count, deadline_s) + self.line.receive_until(1, 3)
+        return [(message.at, bytes(message.body)) for message in received]
+
+
+class OnKafka:
+    """A producer and a consumer of Kafka."""
+
+    def __init__(self, open_line: OpenKafkaLine, settings: Tables) -> None:
+        self.line = open_line(settings)
+
+    def publish(self, key: bytes, body: bytes, delay_ms: int) -> None:
+        self.line.produce(body, [("x-delay", b"%d" % delay_ms), ("x-delay-key", key)], key)
+
+    def cancel(self, key: bytes) -> None:
+        self.line.produce(b"", [("x-delay-cancel", key)], key)
+
+    def receive(self, count: int, deadline_s: float) -> Iterable[tuple[float, bytes]]:
+        received = self.line.consume(count, deadline_s=deadline_s)
+        self.line.nothing_more(3)
+        return [(record.at, record.value or b"") for record in received]
+
+
 class Producer:
     """Publishes, cancels and replaces by key. Knows which body of each key is owed, and when."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, broker: OnRabbitMQ | OnKafka) -> None:
+        self._broker = broker
         self._random = random.Random(7)
         self.began_s = time.time()
         self.owed: dict[bytes, bytes] = {}
@@ -43,12 +80,11 @@ class Producer:
         self._number += 1
         due_s = self.began_s + DELAY_S + self._random.random() * SPREAD_S
         self.due_s[body] = due_s
-        headers = [delay(round((due_s - time.time()) * 1000)), (b"x-delay-key", "S", sized(key))]
-        self._line.publish(Props(headers, {"delivery_mode": b"\2"}), body)
+        self._broker.publish(key, body, round((due_s - time.time()) * 1000))
         self.owed[key] = body
 
     def cancel(self, key: bytes) -> None:
-        self._line.publish(Props([(b"x-delay-cancel", "S", sized(key))], {"delivery_mode": b"\2"}))
+        self._broker.cancel(key)
         del self.owed[key]
 
     def change(self, count: int) -> None:
@@ -66,12 +102,24 @@ def killed_and_started(bridges: list[Bridge], draw: random.Random) -> None:
 
 
 @pytest.mark.parametrize("write", ["before", "behind"])
+@pytest.mark.parametrize(
+    ("broker", "opener"),
+    [
+        pytest.param(OnRabbitMQ, "open_line", marks=pytest.mark.rabbitmq, id="rabbitmq"),
+        pytest.param(OnKafka, "open_kafka_line", marks=pytest.mark.kafka, id="kafka"),
+    ],
+)
 def test_whoever_dies_between_the_tiers_nothing_is_lost_early_or_twice(
-    open_line: OpenLine, journal_url: str, write: str
+    request: pytest.FixtureRequest,
+    journal_url: str,
+    write: str,
+    broker: type[OnRabbitMQ | OnKafka],
+    opener: str,
 ) -> None:
-    line = open_line(merged(SMALL, {"journal": {"url": journal_url, "write": write}}))
+    settings = merged(SMALL, {"journal": {"url": journal_url, "write": write}})
+    used = broker(request.getfixturevalue(opener), settings)
+    line, producer = used.line, Producer(used)
     bridges, draw = [line.start(), line.start()], random.Random(3)
-    producer = Producer(line)
     for number in range(MESSAGES):
         producer.publish(b"key-%d" % number)
         if number % 100 == 99:
@@ -90,11 +138,10 @@ def test_whoever_dies_between_the_tiers_nothing_is_lost_early_or_twice(
         time.sleep(0.5)
     for bridge in bridges:
         bridge.wait_ready()
-    received = line.receive_until(len(producer.owed), SPREAD_S + 40)
-    received += line.receive_until(1, 3)
-    early = [message.body for message in received if message.at < producer.due_s[bytes(message.body)] - 0.005]
+    received = used.receive(len(producer.owed), SPREAD_S + 40)
+    early = [body for at, body in received if at < producer.due_s[body] - 0.005]
     assert early == []
-    bodies = Counter(bytes(message.body) for message in received)
+    bodies = Counter(body for _, body in received)
     assert [body for body, count in bodies.items() if count > 1] == []
     assert bodies.keys() ^ set(producer.owed.values()) == set()
     assert line.stored() == 0
