@@ -17,7 +17,7 @@ from bridge.delay.duration import write_duration
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
 from bridge.telemetry.health import WELL
-from bridge.telemetry.subject import STORE, STORE_CLAIM
+from bridge.telemetry.subject import STORE, STORE_CLAIM, STORE_CONTENTS
 
 #: A process reports every second. What it said before counts as old after this time.
 STALE_S = 5.0
@@ -303,8 +303,8 @@ def _warnings(known: Known, faults: Sequence[Fault]) -> list[Fault]:
 
 
 def _of_faults(faults: Sequence[Fault], overdue: str) -> str:
-    same = [fault.text for fault in faults if fault.subject == faults[0].subject in _PAST]  # of several stores
-    first = ". ".join(same or [faults[0].text])
+    lost = [fault.text for fault in faults if fault.subject == faults[0].subject == str(STORE_CONTENTS)]
+    first = ". ".join(lost or [faults[0].text])  # each store has lost its own
     more = f" Troubles: {len(faults)}." if len(faults) > 1 else ""
     late = f" {overdue}" if overdue else ""
     return f"Trouble: {first}.{more}{late}"
