@@ -99,13 +99,24 @@ def caller_of(request: Request) -> Caller:
     return found
 
 
+def exceeds_besides_texts(raw: bytes, most: int) -> bool:
+    """Return whether JSON has more than ``most`` bytes besides its texts. It stops at the first byte too many. Pure."""
+    end = 0
+    for text in _JSON_TEXT.finditer(raw):
+        most -= text.start() - end
+        end = text.end()
+        if most < 0:
+            return True
+    return len(raw) - end > most
+
+
 class _PlainRequest(Request):
     """A request whose JSON is refused where reading or judging it would take far more memory than its bytes."""
 
     async def json(self) -> Any:
         """Return the body's JSON. Raises HTTPException: FastAPI answers 400 to other errors."""
         raw = await self.body()
-        if len(raw) > BODY_MAX and len(_JSON_TEXT.sub(b"", raw)) > BODY_MAX:
+        if len(raw) > BODY_MAX and exceeds_besides_texts(raw, BODY_MAX):
             raise HTTPException(422, f"The JSON has more than {BODY_MAX} bytes besides texts. Send fewer members.")
         value = await super().json()
         inner = value.values() if isinstance(value, dict) else ()

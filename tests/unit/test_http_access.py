@@ -13,7 +13,16 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic import SecretStr
 
-from bridge.http.access import GuardedRoute, Rates, Role, is_local, network, path_trick, same_site
+from bridge.http.access import (
+    GuardedRoute,
+    Rates,
+    Role,
+    exceeds_besides_texts,
+    is_local,
+    network,
+    path_trick,
+    same_site,
+)
 from bridge.http.app import create_app, guarded_routes
 from bridge.http.line import Processes
 from bridge.http.problems import Problem
@@ -284,9 +293,10 @@ async def test_many_unknown_members_are_answered_briefly() -> None:
         b'{"filter": {' + b",".join(b'"%d":0' % number for number in range(2000)) + b"}}",
         b"[" + b"[]," * 100_000 + b"0]",
         b"[" * 300_000,
+        json.dumps({f"{number:x}": 0 for number in range(80_000)}).encode(),
         b'{"reason": "' + b'\\"' * 300_000,
     ],
-    ids=["members", "inner members", "empty lists", "depth", "a text without its end"],
+    ids=["members", "inner members", "empty lists", "depth", "80,000 members", "a text without its end"],
 )
 async def test_json_that_costs_more_than_its_bytes_is_refused_at_once(body: bytes) -> None:
     async with api() as client:
@@ -296,6 +306,13 @@ async def test_json_that_costs_more_than_its_bytes_is_refused_at_once(body: byte
         assert answer.status_code == 422
         assert len(answer.content) < 1000
         assert time.monotonic() - began_s < 5
+
+
+@pytest.mark.parametrize(
+    ("raw", "besides"), [(b'{"a": 0}', 5), (b'["a\\"b", "c"] ', 5), (b'"without its end', 0), (b"[[[1", 4), (b"", 0)]
+)
+def test_bytes_besides_texts_are_counted(raw: bytes, besides: int) -> None:
+    assert [exceeds_besides_texts(raw, most) for most in (besides - 1, besides)] == [True, False]
 
 
 async def test_a_message_may_hold_any_json_as_text() -> None:
