@@ -33,11 +33,12 @@ from bridge.parking.envelope import UnopenedEnvelope, unseal, with_due
 from bridge.parking.identity import shard_of
 from bridge.pipeline.move_tail import MoveTail
 from bridge.pipeline.putback import BATCH, RATE, Fate, Overdue, Pace, PutBack, Restorable
+from bridge.telemetry.reconnect import MAX_S
 
 _EVERYTHING = JournalFilter()
-#: A message may have its row before it is parked: the store is asked again after this time. Where the journal answers
-#: as late as this, so may the instance that parks the message: it is asked a few times more.
-_SETTLE_S, _STALLED_S, _LOOKS = 2.0, 1.0, 5
+#: A message may have its row before it is parked: the store is asked again after this time, in which an instance tries
+#: a failed call again. Where the journal answers as late as this, so may that instance: it is asked a few times more.
+_SETTLE_S, _STALLED_S, _LOOKS = MAX_S + 1.0, 1.0, 5
 #: How long a restore that died keeps others waiting, and how often they ask.
 _TURN_MS, _ASK_S = 10_000, 0.1
 

@@ -57,7 +57,7 @@ def _look_at_tiers(world: World) -> None:
         world.wrong.append(f"the journal lacks {len(without)} that wait, first {without[:5]} ({now_s:.1f} s)")
     if neither:
         world.wrong.append(f"in neither tier: {len(neither)}, first {neither[:5]} ({now_s:.1f} s)")
-    if not (world.undone or world.maybe_back):
+    if not (world.undone or world.maybe_back or world.froze):
         for instance in world.instances:
             health = getattr(instance, "health", None)
             if health is not None and not instance.process.killed and JOURNAL_RESTORE in health.troubles():

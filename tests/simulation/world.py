@@ -133,6 +133,11 @@ class World:
         self.instances.append(instance)
         return instance
 
+    @property
+    def froze(self) -> bool:
+        """Return whether an instance may have stood still between the row of a message and its parking."""
+        return any(fault.kind in ("freeze", "loader frozen") for fault in self.plan.faults)
+
     def note(self, text: str) -> None:
         """Add a line to the trace."""
         self.trace.append(f"{self.loop.time():8.3f} s  {text}")
