@@ -197,9 +197,10 @@ class BrokerDemo:
             self._producer.publish(message.name.encode(), message.headers)
 
     def cancel(self) -> None:
-        """Cancel the message that has a key."""
+        """Cancel the message that has a key, once it was seen parked: the demo shows both."""
         for message in self.found.messages:
-            if key := message.headers.get("x-delay-key"):
+            key, seen = message.headers.get("x-delay-key"), message.parked_due_ms is not None
+            if key and seen and not message.cancel_sent:
                 self._producer.publish(b"", {"x-delay-cancel": key})
                 message.cancel_sent = True
 
@@ -244,15 +245,13 @@ def play(demos: Sequence[BrokerDemo], view: View) -> None:
     for demo in demos:
         demo.send(now_ms)
     began = time.monotonic()
-    cancelled = False
     while time.monotonic() < began + _OVER_S:
         for demo in demos:
             demo.look()
         view.show([demo.found for demo in demos], demos[0].now_ms())
         if all(demo.settled() for demo in demos):
             break
-        if not cancelled and time.monotonic() > began + CANCEL_AFTER_S:
-            cancelled = True
+        if time.monotonic() > began + CANCEL_AFTER_S:
             for demo in demos:
                 demo.cancel()
         time.sleep(_LOOK_S)
