@@ -17,12 +17,12 @@ import uvicorn
 
 from bridge.app.build import instance_name
 from bridge.app.canaries import Canaries
-from bridge.core.errors import FAILED, FINE, PostdateError, SettingsError, Unreachable
+from bridge.core.errors import FAILED, FINE, SettingsError, Unreachable
 from bridge.http.access import HEAD_MAX, Tokens
 from bridge.http.app import create_app
 from bridge.http.line import Processes
 from bridge.http.patience import PatientProtocol
-from bridge.operate.stores import KeptStores
+from bridge.operate.stores import KeptStores, Look
 from bridge.operate.webhook import WebhookReporter
 from bridge.process.handover import Handover
 from bridge.process.http_child import BUILT, SERVING, Hearing, Reloading, Start, bind
@@ -41,8 +41,6 @@ _GRACE_S = 2
 _LINGER_S = 1.0
 #: How long to wait for the first report of each bridge process, which comes once a second; and between two looks.
 _FRAMES_S, _TURN_S = 5.0, 0.05
-#: Between two attempts to open the stores.
-_AGAIN_S = 5.0
 
 
 class Uvicorn(uvicorn.Server):
@@ -143,7 +141,7 @@ async def _serve(start: Start, handover: Handover) -> None:
     def started() -> None:
         log.info("http is served", pid=os.getpid())
         os.write(start.telling, SERVING)
-        for name, work in {"canary": canaries.run(), "webhook": _report_dead(start.settings, stores)}.items():
+        for name, work in {"canary": canaries.run(), "webhook": _report_to_webhook(start.settings, stores)}.items():
             works.append(asyncio.ensure_future(_logged(name, work)))
 
     def end() -> None:
@@ -202,17 +200,11 @@ async def _logged(name: str, work: Coroutine[Any, Any, None]) -> None:
         log.critical("a mistake in postdate", part=name, exc_info=True)
 
 
-async def _report_dead(settings: Settings, stores: KeptStores) -> None:
+async def _report_to_webhook(settings: Settings, stores: KeptStores) -> None:
     """Send reports to the webhook, if there is one."""
-    if not settings.webhook.url.get_secret_value():
-        return
-    while True:
-        try:
-            desk = await stores.desk()
-        except PostdateError:  # the instances report it
-            await asyncio.sleep(_AGAIN_S)
-        else:
-            await WebhookReporter(settings.webhook, desk, desk.stats, instance_name(settings, "http")).run()
+    if settings.webhook.url.get_secret_value():
+        name = instance_name(settings, "http")
+        await WebhookReporter(settings.webhook, stores.desk, Look(stores).stats, name).run()
 
 
 def serve_alone(settings: Settings) -> int:

@@ -179,8 +179,6 @@ def judge_instances(known: Known) -> list[InstanceVerdict]:
 
 #: Stands for the report of an instance on another machine that cannot write one.
 _MUTE = MappingProxyType({"health": "it cannot report while Redis refuses writes"})
-#: Subjects of an instance that does not reach the store to deliver.
-_UNREACHED = frozenset({str(STORE), str(STORE_CLAIM)})
 #: As long as nobody can have reported for ``STALE_S``, silence proves nothing.
 _UNHEARD = MappingProxyType({"health": "it has not reported yet since Redis answers again"})
 
@@ -228,6 +226,10 @@ def _is_over(fault: Fault, found: Stats) -> bool:
             counts = found.by_route.get(name)
             return counts is None or not (counts.refused or counts.dead)
     return False
+
+
+#: Subjects of an instance that does not reach the store to deliver.
+_UNREACHED = frozenset({str(STORE), str(STORE_CLAIM)})
 
 
 def _is_of_before(fault: Fault, known: Known, found: Stats) -> bool:

@@ -1,7 +1,9 @@
-"""The webhook: a JSON report to a URL when messages become dead letters, and when one is overdue for too long.
+"""The webhook: a JSON report to a URL when messages become dead letters or are overdue for too long, and when the store
+does not answer or has lost messages.
 
-One instance of all reports. It holds a short lease in the store; another takes over when it ends. A report that the
-URL does not accept is sent again with the next look, so nothing is forgotten.
+One instance of all reports. It holds a short lease in the store; another takes over when it ends. Without the store
+there is no lease, so each instance reports that it does not answer. A report that the URL does not accept is sent again
+with the next look, so nothing is forgotten.
 """
 
 from __future__ import annotations
@@ -11,15 +13,14 @@ import hmac
 import json
 import math
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
 import structlog
 
-from bridge.core.errors import StoreUnavailable
+from bridge.core.errors import PostdateError, StoreUnavailable
 from bridge.delay.duration import write_duration, write_moment
 from bridge.desk.numbers import Stats
 from bridge.desk.protocol import Desk
@@ -27,35 +28,39 @@ from bridge.settings import Webhook
 
 log = structlog.get_logger("postdate")
 
-#: Seconds between two looks at the store.
-_LOOK_S = 5.0
+#: Seconds between two looks at the store, after one that it did not answer, and that a look may take.
+_LOOK_S, _AGAIN_S, _PATIENCE_S = 5.0, 1.0, 3.0
 _TIMEOUT_S = 5.0
 #: The lease lasts for this many looks.
 _LEASE_LOOKS = 4
+#: For how long a loss of messages is an alarm, as it is for the alert PostdateStoreLost.
+_LOSS_MS = 3_600_000
 
 Post = Callable[[dict[str, Any]], Awaitable[str]]
 
 
 class LastReport(NamedTuple):
-    """What has been reported: the total of dead letters ever (None: not known yet), and whether one was overdue."""
+    """What has been reported: the total of dead letters ever (None: not known yet), whether one was overdue, whether
+    the store was away, and when it lost messages (0: not within ``_LOSS_MS``)."""
 
     dead_ever: int | None = None
     overdue: bool = False
+    away: bool = False
+    lost_ms: int = 0
 
 
-def report_on(before: LastReport, found: Stats, overdue_after_ms: int, instance: str) -> dict[str, Any] | None:
-    """Return the report on what changed since ``before``; None if nothing did. Pure."""
-    now = reported(before, found, overdue_after_ms)
+def report_on(
+    before: LastReport, found: Stats, overdue_after_ms: int, instance: str, leads: bool = True
+) -> dict[str, Any] | None:
+    """Return the report on what changed since ``before``; None if nothing did. Pure.
+
+    An instance that does not lead reports the end of what it alone has reported: that the store was away.
+    """
+    now = reported(found, overdue_after_ms)
     new_dead = now.dead_ever - before.dead_ever if now.dead_ever and before.dead_ever is not None else 0
-    late_ms = found.oldest_overdue_ms
-    news = []
-    if new_dead > 0:
-        news.append(f"New dead letters: {new_dead}, {found.dead} in all. See `postdate list --state dead`.")
-    if now.overdue and not before.overdue:
-        oldest = write_duration(late_ms)
-        news.append(f"Overdue messages: {found.overdue}, the oldest by {oldest}. Run `postdate doctor`.")
-    if before.overdue and not now.overdue:
-        news.append("No message is overdue any more.")
+    news = ["The store answers again."] if before.away else []
+    if leads:
+        news += [*_of_loss(before, now), *_of_messages(before, now, new_dead, found)]
     if not news:
         return None
     return {
@@ -64,7 +69,39 @@ def report_on(before: LastReport, found: Stats, overdue_after_ms: int, instance:
         "at": write_moment(found.now_ms),
         "text": f"postdate: {' '.join(news)}",
         "dead_letters": {"new": max(0, new_dead), "total": found.dead},
-        "overdue": {"messages": found.overdue, "oldest_ms": late_ms, "alarm": now.overdue},
+        "overdue": {"messages": found.overdue, "oldest_ms": found.oldest_overdue_ms, "alarm": now.overdue},
+        "store": {"away": False, "lost_at": write_moment(now.lost_ms) if now.lost_ms else None},
+    }
+
+
+def _of_loss(before: LastReport, now: LastReport) -> Iterator[str]:
+    if now.lost_ms not in (0, before.lost_ms) and before.dead_ever is not None:
+        yield f"The store lost messages at {write_moment(now.lost_ms)}. Run `postdate doctor`."
+    if before.lost_ms and not now.lost_ms:
+        yield f"The store has lost nothing more for {write_duration(_LOSS_MS)}."
+
+
+def _of_messages(before: LastReport, now: LastReport, new_dead: int, found: Stats) -> Iterator[str]:
+    if new_dead > 0:
+        yield f"New dead letters: {new_dead}, {found.dead} in all. See `postdate list --state dead`."
+    if now.overdue and not before.overdue:
+        oldest = write_duration(found.oldest_overdue_ms)
+        yield f"Overdue messages: {found.overdue}, the oldest by {oldest}. Run `postdate doctor`."
+    if before.overdue and not now.overdue:
+        yield "No message is overdue any more."
+
+
+def report_away(why: str, silent_s: float, instance: str, now_ms: int) -> dict[str, Any]:
+    """Return the report on a store that does not answer. Its numbers are not known. Pure."""
+    silent = write_duration(int(silent_s) * 1000)
+    return {
+        "source": "postdate",
+        "instance": instance,
+        "at": write_moment(now_ms),
+        "text": f"postdate: The store has not answered for {silent}: {why.removesuffix('.')}. Its messages wait.",
+        "dead_letters": None,
+        "overdue": None,
+        "store": {"away": True, "lost_at": None},
     }
 
 
@@ -76,9 +113,10 @@ def signature(secret: str, body: bytes, now_s: int) -> dict[str, str]:
     return {"X-Postdate-Timestamp": str(now_s), "X-Postdate-Signature": signed}
 
 
-def reported(before: LastReport, found: Stats, overdue_after_ms: int) -> LastReport:
+def reported(found: Stats, overdue_after_ms: int) -> LastReport:
     """Return the state that a report on ``found`` leaves. Pure."""
-    return LastReport(found.ever.get("dead", 0), found.oldest_overdue_ms > overdue_after_ms)
+    lost_ms = found.lost_ms if found.now_ms - found.lost_ms < _LOSS_MS else 0
+    return LastReport(found.ever.get("dead", 0), found.oldest_overdue_ms > overdue_after_ms, False, lost_ms)
 
 
 class WebhookReporter:
@@ -87,13 +125,14 @@ class WebhookReporter:
     def __init__(
         self,
         settings: Webhook,
-        desk: Desk,
-        look: Callable[[], Awaitable[Stats]],
+        desk: Callable[[], Awaitable[Desk]],
+        look: Callable[[float], Awaitable[Stats]],
         instance: str,
         post: Post | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``look`` returns the store's numbers. ``post`` sends a report and returns why that failed, or ""."""
+        """``look`` returns the store's numbers, or raises ``TimeoutError`` after a number of seconds. ``post`` sends a
+        report and returns why that failed, or ""."""
         self._settings = settings
         self._desk = desk
         self._look = look
@@ -102,24 +141,42 @@ class WebhookReporter:
         self._now_s = now_s
         self._reported = LastReport()
         self._sent_at = -math.inf
+        self._answered_s = now_s()
         #: Why the last report was not accepted, "" if it was.
         self.trouble = ""
 
     async def run(self) -> None:
         """Look and report until cancelled."""
         while True:
-            with suppress(StoreUnavailable):  # the instances report it
-                await self.once()
-            await asyncio.sleep(_LOOK_S)
+            answered = await self.once()
+            await asyncio.sleep(_LOOK_S if answered else _AGAIN_S)
 
-    async def once(self) -> None:
-        """One look. Only the instance that holds the lease reports; the others remember what it has reported."""
-        found = await self._look()
+    async def once(self) -> bool:
+        """One look. Only the instance that holds the lease reports what is stored; the others remember what it has
+        reported. Return whether the store answered."""
         after_ms = self._settings.overdue_after
-        holds = await self._desk.lead("webhook", self._instance, int(_LEASE_LOOKS * _LOOK_S * 1000))
-        report = report_on(self._reported, found, after_ms, self._instance) if holds else None
+        try:
+            found = await self._look(_PATIENCE_S)
+            leads = await (await self._desk()).lead("webhook", self._instance, int(_LEASE_LOOKS * _LOOK_S * 1000))
+        except (StoreUnavailable, TimeoutError) as error:
+            await self._away(str(error) or "no answer within its time limit")
+            return False
+        except PostdateError:  # no route has a store, or it is not for this postdate: the instances report that
+            return False
+        self._answered_s = self._now_s()
+        report = report_on(self._reported, found, after_ms, self._instance, leads)
         if report is None or await self._sent(report):
-            self._reported = reported(self._reported, found, after_ms)
+            self._reported = reported(found, after_ms)
+        return True
+
+    async def _away(self, why: str) -> None:
+        """Report once that the store does not answer, after the time that a message may be overdue."""
+        silent_s = self._now_s() - self._answered_s
+        if self._reported.away or silent_s < self._settings.overdue_after / 1000:
+            return
+        report = report_away(why, silent_s, self._instance, time.time_ns() // 1_000_000)
+        if await self._sent(report):
+            self._reported = self._reported._replace(away=True)
 
     async def _sent(self, report: dict[str, Any]) -> bool:
         """Send a report, unless the last one was sent a moment ago. Return whether it was accepted."""

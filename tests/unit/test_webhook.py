@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from adapters.memory.memory_desk import MemoryDesk
 from adapters.memory.store import Memory, MemoryStore
 from bridge.core.clock import StoreClock
+from bridge.core.errors import StoreUnavailable
 from bridge.desk.numbers import RouteStats, Stats
 from bridge.operate.webhook import LastReport, WebhookReporter, report_on, reported
 from bridge.settings import Log, Webhook
@@ -29,7 +30,7 @@ AFTER_MS = 30_000
 
 def after(before: LastReport, found: Stats) -> tuple[str, LastReport]:
     report = report_on(before, found, AFTER_MS, "a-1")
-    return (report["text"] if report else ""), reported(before, found, AFTER_MS)
+    return (report["text"] if report else ""), reported(found, AFTER_MS)
 
 
 class TestReport:
@@ -53,6 +54,17 @@ class TestReport:
         late = replace(CALM, overdue=2, by_route={"orders": RouteStats(oldest_overdue_ms=29_000)})
         assert after(LastReport(4, False), late)[0] == ""
 
+    def test_a_loss_of_the_store_is_reported_once_and_its_end_after_an_hour(self) -> None:
+        lost = replace(CALM, now_ms=9_000_000, lost_ms=8_999_000)
+        text, then = after(LastReport(4), lost)
+        assert text == "postdate: The store lost messages at 1970-01-01T02:29:59.000Z. Run `postdate doctor`."
+        assert after(then, lost) == ("", then)
+        again, _ = after(then, replace(lost, lost_ms=8_999_500))
+        assert "lost messages at 1970-01-01T02:29:59.500Z" in again
+        later = replace(lost, now_ms=lost.lost_ms + 3_600_000)
+        assert after(then, later) == ("postdate: The store has lost nothing more for 1h.", LastReport(4))
+        assert after(LastReport(), lost)[0] == "", "it was before the start"
+
 
 class TestSending:
     def setup_method(self) -> None:
@@ -60,12 +72,21 @@ class TestSending:
         self.answer = ""
         self.now_s = 0.0
         self.found = CALM
-        desk = MemoryDesk(MemoryStore(Memory(8, StoreClock()), "a"))
+        self.away = ""
+        self.desk = MemoryDesk(MemoryStore(Memory(8, StoreClock()), "a"))
+        rules = Webhook.model_validate({"overdue_after": "10s"})
         self.hooks = [
-            WebhookReporter(Webhook(), desk, self.look, name, self.post, lambda: self.now_s) for name in ("a", "b")
+            WebhookReporter(rules, self.open, self.look, name, self.post, lambda: self.now_s) for name in ("a", "b")
         ]
 
-    async def look(self) -> Stats:
+    async def open(self) -> MemoryDesk:
+        return self.desk
+
+    async def look(self, _: float) -> Stats:
+        if self.away == "frozen":
+            raise TimeoutError
+        if self.away:
+            raise StoreUnavailable(self.away)
         return self.found
 
     async def post(self, report: dict[str, Any]) -> str:
@@ -104,6 +125,61 @@ class TestSending:
         await self.turn()
         assert [one["dead_letters"]["new"] for one in self.sent] == [1]
 
+    async def test_each_instance_reports_a_store_that_does_not_answer_and_that_it_answers_again(self) -> None:
+        await self.turn()
+        self.away = "Redis does not answer (Connection refused). Start it."
+        for self.now_s in (5, 9, 10, 14):
+            await self.turn()
+            assert len(self.sent) == (0 if self.now_s < 10 else 2)
+        text = "The store has not answered for 10s: Redis does not answer (Connection refused). Start it."
+        assert [(report["instance"], report["text"]) for report in self.sent] == [
+            (name, f"postdate: {text} Its messages wait.") for name in ("a", "b")
+        ]
+        assert (self.sent[0]["store"]["away"], self.sent[0]["overdue"], self.sent[0]["dead_letters"]) == (
+            True,
+            None,
+            None,
+        )
+        self.away, self.found = "", replace(CALM, dead=5, ever={"dead": 5})
+        for self.now_s in (15, 70, 75):
+            await self.turn()
+        assert [(report["instance"], report["text"]) for report in self.sent[2:]] == [
+            (
+                "a",
+                "postdate: The store answers again. New dead letters: 1, 5 in all. See `postdate list --state dead`.",
+            ),
+            ("b", "postdate: The store answers again."),
+        ]
+        assert not self.sent[2]["store"]["away"]
+
+    async def test_a_store_that_is_frozen_or_away_from_the_start_is_reported_too(self) -> None:
+        self.away = "frozen"
+        for self.now_s in (4, 11):
+            await self.turn()
+        assert [report["text"] for report in self.sent] == [
+            "postdate: The store has not answered for 11s: no answer within its time limit. Its messages wait."
+        ] * 2
+
+    async def test_a_store_that_is_away_for_a_moment_is_not_reported(self) -> None:
+        for self.now_s, self.away in (
+            (0, ""),
+            (5, "x"),
+            (9, "x"),
+            (10, ""),
+            (15, "x"),
+            (19, "x"),
+            (21, ""),
+        ):
+            await self.turn()
+        assert self.sent == []
+
+    async def test_one_of_two_instances_reports_a_loss(self) -> None:
+        await self.turn()
+        self.found = replace(CALM, parked=0, ever={}, lost_ms=999_000)
+        await self.turn()
+        await self.turn()
+        assert [report["store"]["lost_at"] for report in self.sent] == ["1970-01-01T00:16:39.000Z"]
+
 
 async def test_an_endless_answer_neither_fills_the_memory_nor_holds_up_the_next_report() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -119,11 +195,14 @@ async def test_an_endless_answer_neither_fills_the_memory_nor_holds_up_the_next_
     desk = MemoryDesk(MemoryStore(Memory(8, StoreClock()), "a"))
     found = [CALM]
 
-    async def look() -> Stats:
+    async def open_desk() -> MemoryDesk:
+        return desk
+
+    async def look(_: float) -> Stats:
         return found[0]
 
     settings = Webhook(url=SecretStr(f"http://user:secret@127.0.0.1:{port}/hook"))
-    hook = WebhookReporter(settings, desk, look, "a")
+    hook = WebhookReporter(settings, open_desk, look, "a")
     await hook.once()
     found[0] = replace(CALM, dead=5, ever={"dead": 5})
     async with asyncio.timeout(3):
@@ -154,10 +233,13 @@ async def test_a_receiver_verifies_a_report_as_the_page_on_deployment_shows_it()
         settings = Webhook(url=url, secret=SecretStr(secret))
         found = [CALM]
 
-        async def look(found: list[Stats] = found) -> Stats:
+        async def open_desk() -> MemoryDesk:
+            return MemoryDesk(MemoryStore(Memory(8, StoreClock()), "a"))
+
+        async def look(_: float, found: list[Stats] = found) -> Stats:
             return found[0]
 
-        hook = WebhookReporter(settings, MemoryDesk(MemoryStore(Memory(8, StoreClock()), "a")), look, "a")
+        hook = WebhookReporter(settings, open_desk, look, "a")
         await hook.once()
         found[0] = replace(CALM, dead=5, ever={"dead": 5})
         await hook.once()
