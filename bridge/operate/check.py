@@ -101,6 +101,8 @@ def judged_instances(found: Stats) -> Iterator[CheckResult]:
     """Judge what the instances report. They know of intakes that refuse messages, also without the management API."""
     if found.lost:
         yield warn("instances", found.lost_warning, "Look at its process and its log, and start it again")
+    if found.clock_warning:
+        yield warn("clock", found.clock_warning)
     for name, report in found.instances.items():
         health = str(report.get("health") or "it reports no health")
         if health == WELL:

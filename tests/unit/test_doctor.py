@@ -43,6 +43,12 @@ def test_the_exit_code_is_that_of_the_worst_result() -> None:
 
 
 class TestState:
+    def test_an_instance_whose_machine_has_another_time_is_named(self) -> None:
+        skewed = {"able": True, "health": WELL, "clock_offset_s": -119.99}
+        clock, running = judged_instances(replace(CALM, instances={"pd3": skewed}))
+        assert (clock.level, running.level) == (Severity.WARN, Severity.OK)
+        assert clock.text.startswith("the clock of pd3 differs from Redis's by 120 s: deliveries are on time")
+
     def test_a_lost_instance_is_a_warning_beside_those_that_run(self) -> None:
         lost, running = judged_instances(replace(CALM, lost={"b-2 (rabbitmq)": 0}))
         assert (lost.level, running.level) == (Severity.WARN, Severity.OK)
