@@ -259,12 +259,18 @@ def _copies(ledger: Ledger) -> Iterator[str]:
 
 
 def _outside_of_losses(ledger: Ledger, twice: Mapping[int, list[Arrived]]) -> list[int]:
-    """Return what came again, although the journal knew that it had left before the store lost that. Only where nothing
-    else makes copies."""
-    windows = (COPIES_AFTER | COPIES_OF_A_QUEUE) - _UNDONE
+    """Return what came again under its id, although it left well before a loss or after it: the journal knew that. Only
+    where nothing else makes copies."""
+    windows = (COPIES_AFTER | COPIES_OF_A_QUEUE) - set(UNDOING)
     if ledger.shaky() or not windows.isdisjoint(ledger.kinds):
         return []
-    return sorted(number for number, rows in twice.items() if not ledger.undone_after(rows[0].at_s))
+    spans = [(lost.from_s - _NOTICED_S, lost.at_s + _NOTICED_S) for lost in ledger.world.undone]
+    return [
+        number
+        for number, rows in sorted(twice.items())
+        if any(row.public_id == rows[0].public_id for row in rows[1:])
+        and not any(from_s <= rows[0].at_s and rows[0].sent_s <= to_s for from_s, to_s in spans)
+    ]
 
 
 def _order(ledger: Ledger) -> Iterator[str]:

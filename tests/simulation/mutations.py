@@ -66,8 +66,9 @@ def _of(plan: Plan) -> set[str]:
 
 def search(mutation: Mutation, first: int = 1, seeds: int = SEEDS_MAX, without: Collection[str] = ()) -> Outcome | None:
     """Return the first run from ``first`` on that finds a mutation; None if no seed does."""
+    journal = not {"journal", "before", "behind", "cold"}.isdisjoint(mutation.needs)
     with mutation.plant():
-        for plan in map(draw, range(first, first + seeds)):
+        for plan in (draw(seed, journal=journal) for seed in range(first, first + seeds)):
             if not _of(plan).issuperset(mutation.needs):
                 continue
             outcome = run(plan, without)
@@ -348,7 +349,7 @@ MUTATIONS = {
         Mutation("restores what has left", of_journal.restores_what_has_left, "copies", ("journal",)),
         Mutation("restores at once", of_journal.restores_at_once, "early", ("journal",)),
         Mutation("leaves out a row", of_journal.leaves_out_the_last_row_of_a_page, "stuck", ("journal",)),
-        Mutation("takes no turns", of_journal.takes_no_turns, "copies", ("journal",)),
+        Mutation("takes no turns", of_journal.takes_no_turns, "copies", ("journal", "store emptied")),
         Mutation("restores both rows", of_journal.restores_both_rows_of_a_record, "copies", ("before",)),
     )
 }

@@ -146,8 +146,11 @@ _OF_LEVELS = {"kill", "stop", "join", "freeze", "reload", "broker frozen", "brok
 _OF_LEVELS |= {"sink disconnected", "source disconnected", "acknowledgements lost", "confirms lost", "channel closed"}
 
 
-def draw(seed: int, messages: int = 1000, faults: int = 10) -> Plan:
-    """Return the plan of a seed. It has a few kinds of faults: many kinds excuse more than they find."""
+def draw(seed: int, messages: int = 1000, faults: int = 10, journal: bool = True) -> Plan:
+    """Return the plan of a seed. It has a few kinds of faults: many kinds excuse more than they find.
+
+    Without ``journal`` no seed has one.
+    """
     random = Random(seed)
     kinds = random.sample(list(KINDS), random.choice((1, 1, 2, 2, 3, 5, len(KINDS))))
     drawn = []
@@ -174,7 +177,7 @@ def draw(seed: int, messages: int = 1000, faults: int = 10) -> Plan:
         some = tuple(fault for fault in plan.faults if fault.kind in _OF_LEVELS)
         return replace(plan, kafka=False, levels=True, drift=0.0, faults=some)
     plan = replace(plan, transactional=plan.kafka and random.random() < 0.3)
-    return _journaled(plan) if seed % 8 in JOURNALED else plan
+    return _journaled(plan) if journal and seed % 8 in JOURNALED else plan
 
 
 def _journaled(plan: Plan) -> Plan:
