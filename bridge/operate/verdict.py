@@ -211,17 +211,20 @@ def _without_past(instance: InstanceVerdict, known: Known, found: Stats) -> Inst
         dict.fromkeys(
             _of_before(fault) if _is_of_before(fault, known, found) else fault
             for fault in instance.faults
-            if not _is_over(fault, found)
+            if not _is_over(fault, known, found)
         )
     )
     return instance._replace(faults=faults, state=instance.state if faults else InstanceState.WELL)
 
 
-def _is_over(fault: Fault, found: Stats) -> bool:
-    """Return whether the store has none of the overdue or refused messages of a fault. Dead letters were refused."""
+def _is_over(fault: Fault, known: Known, found: Stats) -> bool:
+    """Return whether the store has none of the overdue or refused messages of a fault. Dead letters were refused.
+
+    The store does not know when claimed messages are due. The instance does, but for what it saw before an outage.
+    """
     match fault.subject.split(" "):
         case ["overdue"]:
-            return not found.claimed and found.oldest_overdue_ms < LATE_MS
+            return (not found.claimed or known.answers_s < STALE_S) and found.oldest_overdue_ms < LATE_MS
         case ["route", name] if fault.instance in found.instances:
             counts = found.by_route.get(name)
             return counts is None or not (counts.refused or counts.dead)

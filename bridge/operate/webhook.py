@@ -93,12 +93,12 @@ def _of_messages(before: LastReport, now: LastReport, new_dead: int, found: Stat
 
 def report_away(why: str, silent_s: float, instance: str, now_ms: int) -> dict[str, Any]:
     """Return the report on a store that does not answer. Its numbers are not known. Pure."""
-    silent = write_duration(int(silent_s) * 1000)
+    silent, reason = write_duration(int(silent_s) * 1000), f": {why.removesuffix('.')}" if why else ""
     return {
         "source": "postdate",
         "instance": instance,
         "at": write_moment(now_ms),
-        "text": f"postdate: The store has not answered for {silent}: {why.removesuffix('.')}. Its messages wait.",
+        "text": f"postdate: The store has not answered for {silent}{reason}. Its messages wait.",
         "dead_letters": None,
         "overdue": None,
         "store": {"away": True, "lost_at": None},
@@ -141,7 +141,8 @@ class WebhookReporter:
         self._now_s = now_s
         self._reported = LastReport()
         self._sent_at = -math.inf
-        self._answered_s = now_s()
+        #: When the store was first asked without an answer; None while it answers.
+        self._asked_s: float | None = None
         #: Why the last report was not accepted, "" if it was.
         self.trouble = ""
 
@@ -155,23 +156,24 @@ class WebhookReporter:
         """One look. Only the instance that holds the lease reports what is stored; the others remember what it has
         reported. Return whether the store answered."""
         after_ms = self._settings.overdue_after
+        asked_s = self._asked_s = self._now_s() if self._asked_s is None else self._asked_s
         try:
             found = await self._look(_PATIENCE_S)
             leads = await (await self._desk()).lead("webhook", self._instance, int(_LEASE_LOOKS * _LOOK_S * 1000))
         except (StoreUnavailable, TimeoutError) as error:
-            await self._away(str(error) or "no answer within its time limit")
+            await self._away(str(error), self._now_s() - asked_s)
             return False
         except PostdateError:  # no route has a store, or it is not for this postdate: the instances report that
+            self._asked_s = None
             return False
-        self._answered_s = self._now_s()
+        self._asked_s = None
         report = report_on(self._reported, found, after_ms, self._instance, leads)
         if report is None or await self._sent(report):
             self._reported = reported(found, after_ms)
         return True
 
-    async def _away(self, why: str) -> None:
+    async def _away(self, why: str, silent_s: float) -> None:
         """Report once that the store does not answer, after the time that a message may be overdue."""
-        silent_s = self._now_s() - self._answered_s
         if self._reported.away or silent_s < self._settings.overdue_after / 1000:
             return
         report = report_away(why, silent_s, self._instance, time.time_ns() // 1_000_000)

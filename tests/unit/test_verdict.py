@@ -338,6 +338,10 @@ def test_nothing_is_delivered_is_not_said_beside_a_store_that_answers_and_nothin
     assert fault.text == "Redis answers, and instance a-1 has not asked it again yet"
     (fault,) = judge(Known(replace(CALM, instances={}), local=stale, answers_s=1.0)).faults
     assert fault.text == "Redis answers, and instance a-1 has not asked it again yet"
+    overdue = [replace(HERE, troubles={"overdue": "the oldest overdue message was due 20s ago"})]
+    busy = replace(CALM, claimed=3)
+    assert judge(Known(busy, local=overdue, answers_s=1.0)).well, "it was due before the outage"
+    assert not judge(Known(busy, local=overdue)).well, "a claimed message may be late"
     for true in (
         Known(late(1_500), local=stale),
         Known(replace(CALM, instances={}, silent={"a-1": 9_000}), local=stale),
