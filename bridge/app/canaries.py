@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import structlog
 
 from bridge.app.brokers import broker_of
-from bridge.core.errors import PostdateError
+from bridge.core.errors import BrokerUnavailable, PostdateError
 from bridge.desk.severity import CheckResult, fail, failed, ok
 from bridge.desk.topology import Standing
-from bridge.settings import ProcessPlan, Settings
+from bridge.settings import Settings
 from bridge.settings.model import TITLES, BrokerKind, Canary
 from bridge.settings.process_plan import canary_brokers, canary_settings
 
@@ -36,7 +36,8 @@ _MISSED = 3
 def prepare_canary(settings: Settings, kind: BrokerKind) -> str:
     """Declare what the canary of a broker needs, if postdate may. Return why there is no canary; "" if it is there.
 
-    Blocking. ``settings.bridge.setup`` off: nothing is declared, and all of it must exist.
+    Blocking. ``settings.bridge.setup`` off: nothing is declared, and all of it must exist. Raises
+    ``BrokerUnavailable``.
     """
     broker, own = broker_of(kind), canary_settings(settings, kind)
     try:
@@ -46,23 +47,11 @@ def prepare_canary(settings: Settings, kind: BrokerKind) -> str:
         missing = [
             str(finding.part.name) for finding in broker.topology.verify(own) if finding.state is not Standing.SAME
         ]
+    except BrokerUnavailable:
+        raise
     except PostdateError as error:
         return str(error)
     return f"missing: {', '.join(missing)}. Run `postdate setup`" if missing else ""
-
-
-async def with_canaries(settings: Settings, processes: Sequence[ProcessPlan]) -> list[ProcessPlan]:
-    """Return the processes, those with a store with the canary of their broker. Log why one has no canary."""
-    return [await _with_canary(settings, process) for process in processes]
-
-
-async def _with_canary(settings: Settings, process: ProcessPlan) -> ProcessPlan:
-    if not process.stored or process.broker not in canary_brokers(settings):
-        return process
-    if trouble := await asyncio.to_thread(prepare_canary, settings, process.broker):
-        log.warning("no canary", broker=process.broker, because=trouble)
-        return process
-    return process.with_canary()
 
 
 def probe(settings: Settings) -> list[CheckResult]:

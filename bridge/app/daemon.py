@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import structlog
 
 from bridge.app.build import instance_name, new_token
-from bridge.app.canaries import with_canaries
-from bridge.app.start import declaring_later, log_strays, prepare, run_process, set_up_routes, until_signal
+from bridge.app.set_up import BrokerStep, StoreStep, log_strays, set_up_routes, under_way
+from bridge.app.start import log_start, run_process, until_signal
 from bridge.core.errors import FAILED, FINE, PostdateError, code_of
 from bridge.process import notify
 from bridge.process.frames import FrameLine, line_pair
@@ -54,7 +54,7 @@ def run_daemon(settings: Settings, read: Callable[[], Settings]) -> int:
     if settings.bridge.workers == 1 and len(processes) == 1:
         beside = Beside(settings, 1, health)
         report = _to_supervisor(_stuck_s(settings), beside)
-        work = run_process(processes[0], settings.bridge.setup, new_token(), report, health, settings)
+        work = run_process(processes[0], new_token(), report, health, settings)
         reloader = Reloader(settings, read, report, beside.child, _set_up_logs, _STEPS)
         return _until_end(beside.around(report.telling(work), reloader, report.not_alive), _loop_factory())
     # No uvloop: this process only waits, and only asyncio's own loop supports every option for subprocesses.
@@ -138,8 +138,9 @@ def _stuck_s(settings: Settings) -> float:
 async def _run_workers(
     settings: Settings, processes: Sequence[ProcessPlan], report: Report, beside: Beside, health: Health
 ) -> None:
-    waits = await prepare(settings, processes, settings.bridge.setup, report)
-    processes = await with_canaries(settings, processes)
+    log_start(settings)
+    brokers = {kind: BrokerStep(settings, kind) for kind in {process.broker: None for process in processes}}
+    stores = [StoreStep(settings, processes)] if settings.uses_store else []
     planned = [process for _ in range(settings.bridge.workers) for process in processes]
     watched = report.wanted or bool(settings.http.live_listen)
     pairs = [notify.pair() for _ in planned] if watched else []
@@ -149,20 +150,30 @@ async def _run_workers(
     fds: list[int | None] = [line.telling for line in lines] if lines else [None] * len(planned)
     telling = [end.fileno() for end in beside.telling()[1:]]
     ends: list[int | None] = [*telling] if telling else [None] * len(planned)
-    each = [packed(Plan(process, os.getpid(), *two)) for process, *two in zip(planned, fds, ends, strict=True)]
+
+    def handed() -> list[bytes]:
+        plans = zip(planned, fds, ends, strict=True)
+        return [packed(Plan(process, os.getpid(), *two)) for process, *two in plans]
+
+    async def before(number: int) -> bytes:
+        broker = brokers[planned[number - 1].broker]
+        for step in (*(stores if planned[number - 1].stored else ()), broker):
+            await step.tried()
+        planned[number - 1] = broker.planned(planned[number - 1])
+        return handed()[number - 1]
+
     command = python_command("from bridge.app.daemon import run_worker; run_worker()")
     patience_s = settings.bridge.shutdown_grace / 1000 + _PATIENCE_S
-    async with declaring_later(settings, waits):
-        workers = Workers(command, each, patience_s, lines, telling, health)
+    async with under_way([*stores, *brokers.values()]) as run:
+        workers = Workers(command, handed(), patience_s, lines, telling, health, before)
 
         def follow(new: Settings) -> None:
-            plans = [replanned(process, new) for process in planned]
-            again = [packed(Plan(process, os.getpid(), *two)) for process, *two in zip(plans, fds, ends, strict=True)]
-            workers.hand(again, packed(new))
+            planned[:] = [replanned(process, new) for process in planned]
+            workers.hand(handed(), packed(new))
 
         workers.on_reload = follow
         report.of(workers)
-        await workers.run()
+        await run(workers)
 
 
 class Plan(NamedTuple):
@@ -185,7 +196,7 @@ def run_worker() -> None:
     line = None if handed.notify_fd is None else notify.inherited(handed.notify_fd)
     frames = None if handed.frames_fd is None else FrameLine(socket(fileno=handed.frames_fd))
     report = Report(line, _SIGN_S, _stuck_s(settings), frames=frames)
-    work = run_process(handed.process, False, token, report, Health())
+    work = run_process(handed.process, token, report, Health())
 
     def reload(new: Settings) -> None:
         _set_up_logs(new, instance_name(settings, token))

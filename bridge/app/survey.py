@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
 import structlog
 
-from bridge.app.brokers import brokers_of, named_brokers, open_journal, open_store, remains
+from bridge.app.brokers import broker_of, brokers_of, named_brokers, open_journal, open_store, remains
 from bridge.app.build import begin_logs, build
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, StoreUnfit
@@ -28,7 +28,7 @@ from bridge.desk.leftovers import (
 from bridge.process.drains import StoreDrain
 from bridge.process.service import Service
 from bridge.settings import ProcessPlan, Settings
-from bridge.settings.model import TITLES
+from bridge.settings.model import TITLES, BrokerKind
 from bridge.settings.process_plan import is_canary, unused_stores, used_stores
 from bridge.telemetry.health import Health
 
@@ -46,11 +46,15 @@ class Surveyed(NamedTuple):
 # -- in the brokers; blocking -----------------------------------------------------------------------------------------
 
 
-def survey_levels(settings: Settings, before: Sequence[Settings] = ()) -> Surveyed:
-    """Count the messages in the levels of all routes, and in stale ones. Raises ``BrokerUnavailable``, ``Refused`` for
-    a broker that a route uses."""
+def survey_levels(
+    settings: Settings, before: Sequence[Settings] = (), without: Collection[BrokerKind] = ()
+) -> Surveyed:
+    """Count the messages in the levels of all routes, and in stale ones; not of the brokers in ``without``. Raises
+    ``BrokerUnavailable``, ``Refused`` for a broker that a route uses."""
     places, unknown = [], []
     for kind, broker in named_brokers(settings, before):
+        if kind in without:
+            continue
         for asked in broker.levels.levels_at(settings, before):
             try:
                 places += broker.levels.count_levels(asked, before)
@@ -79,10 +83,12 @@ def never_removed(settings: Settings, before: Sequence[Settings]) -> list[str]:
     return [text for _, broker in brokers for text in broker.levels.remaining_exchanges(settings, before).values()]
 
 
-def left_at_start(settings: Settings) -> tuple[list[Leftover], list[str]]:
-    """Return what stale levels hold, as far as a starting process looks for them. Raises as ``survey_levels``."""
-    asked = [name for broker, _ in brokers_of(settings) for name in broker.levels.looks_at_start(settings)]
-    places, unknown = survey_levels(settings.only(asked))
+def left_at_start(settings: Settings, kind: BrokerKind) -> tuple[list[Leftover], list[str]]:
+    """Return what stale levels hold, as far as a starting process looks for them: in one broker, and in those that no
+    route uses. Raises as ``survey_levels``."""
+    asked = broker_of(kind).levels.looks_at_start(settings.only(settings.routes_of(kind)))
+    others = [other for other in TITLES if other != kind and settings.routes_of(other)]
+    places, unknown = survey_levels(settings.only(asked), without=others)
     return list(left_over(places)), unknown
 
 

@@ -42,7 +42,7 @@ def health_routes(settings: Settings, processes: Processes, judge: Judge) -> API
         if route is None or route not in settings.routes:
             return found
         broker = settings.routes[route].broker
-        needed = {broker, *(["redis"] if settings.routes[route].stored else [])}
+        needed = {broker, *(["redis", "journal"] if settings.routes[route].stored else [])}
         others = {*processes.peers(), "redis"} - needed
         return [(subject, text) for subject, text in found if subject not in others]
 

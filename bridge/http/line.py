@@ -99,11 +99,12 @@ class Processes:
             return [("processes", "not all processes have started")]
         found: list[tuple[str, str]] = []
         for frame in self.frames():
+            away = [(peer, _not_there(frame, peer)) for peer, there in frame.peers.items() if not there]
             if self.silent_s(frame) >= STALE_S:
                 found.append((frame.process, f"it has reported nothing for {STALE_S:.0f} s"))
-            elif frame.state != "running":
+            elif frame.state == "stopping" or (frame.state == "starting" and not away):
                 found.append((frame.process, f"it is {frame.state}"))
-            found += [(peer, _not_there(frame, peer)) for peer, there in frame.peers.items() if not there]
+            found += away
         if canary := self.canary():
             found.append(("canary", canary))
         return found
@@ -192,10 +193,12 @@ class Processes:
 
 
 def _not_there(frame: Frame, peer: str) -> str:
-    """Return why a peer counts as not connected, with the sentences about its intakes."""
-    intakes = [text for subject, text in frame.troubles.items() if subject.is_intake(peer)]
+    """Return why a peer counts as not connected, with the sentences about its intakes. A process that starts has one
+    trouble: what it waits for."""
+    starting = frame.state == "starting"
+    known = [text for subject, text in frame.troubles.items() if starting or subject.is_intake(peer)]
     missing = "not connected" if peer == "redis" else "not connected, or not consumed,"
-    return "; ".join(intakes) or f"{missing} in instance {frame.process}"
+    return "; ".join(known) or f"{missing} in instance {frame.process}"
 
 
 async def _next_line(reader: StreamReader) -> bytes:

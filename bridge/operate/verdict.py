@@ -291,8 +291,8 @@ def _merged(faults: Iterable[Fault]) -> list[Fault]:
 
 
 def _alone(known: Known, instances: Sequence[InstanceVerdict]) -> Iterator[Fault]:
-    """Say that nothing is delivered because no instance runs."""
-    if known.stats is not None and known.stored and not instances:
+    """Say that nothing is delivered because no instance runs, nor starts on this machine."""
+    if known.stats is not None and known.stored and not instances and not known.unready:
         yield Fault("", "instance", f"no instance is running. {_START}")
 
 

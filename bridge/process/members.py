@@ -242,12 +242,14 @@ class Members:
             finally:  # a Cluster keeps the list on one node. Leases on other nodes must survive its absence.
                 await self._recovery.once()
 
-    async def leave(self) -> None:
+    async def leave(self, orphaned: bool = False) -> None:
         """Give back every claim and shard, and remove this instance from the list.
 
-        It waits for a beat that is under way: that one would list the instance again.
+        One whose parent died stays listed: no operator stopped it, so it counts as lost when its time is over. This
+        waits for a beat that is under way, which would list the instance again.
         """
         self._left = True
         async with self._meeting:
             await self._leases.leave()
-            await self._store.meet(0, False, "{}")
+            if not orphaned:
+                await self._store.meet(0, False, "{}")

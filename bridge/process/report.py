@@ -22,7 +22,7 @@ from bridge.core.process_mark import mark_of
 from bridge.process.frames import FrameLine, trouble_rows
 from bridge.process.notify import ALIVE, READY, RELOADING, STATUS, STOPPING, NotifyLine
 from bridge.settings import Settings
-from bridge.telemetry.subject import Subject, rendered
+from bridge.telemetry.subject import STORE, Subject, rendered
 
 log = structlog.get_logger("postdate")
 
@@ -60,6 +60,10 @@ class ProcessReport:
         """Return what the other instances and `postdate stats` get to know."""
         known = {"health": self.sentence, "troubles": rendered(self.troubles), "process": mark_of(os.getpid())}
         return {**known, **self.work()}
+
+
+_STARTING = ProcessReport(False, "Starting.")
+_SERVERS = {"redis": "Redis", "journal": "the journal"}
 
 
 class Reported(Protocol):
@@ -119,7 +123,7 @@ class Report:
         self._alive_at = -math.inf
         self._ready = self._stopping = False
         self._status = self._stuck = ""
-        self._before = ProcessReport(False, "Starting.")
+        self._before = _STARTING
         self._reloaded: Settings | None = None
         self._looked_s = self.started_s
 
@@ -128,9 +132,13 @@ class Report:
         """Whether there is a listener."""
         return self._line is not None
 
-    def waits(self, sentence: str) -> None:
-        """Report what the process waits for before it has loops."""
-        self._before = ProcessReport(False, f"Waiting: {sentence}.")
+    def waits(self, server: str, reason: str) -> None:
+        """Report which of ``_SERVERS`` the process waits for before it has loops, and why; "" if it answers."""
+        if not reason:
+            self._before = _STARTING
+            return
+        text, subject = f"waiting for {_SERVERS[server]}: {reason}", STORE if server == "redis" else Subject(server)
+        self._before = ProcessReport(False, f"W{text[1:]}.", troubles={subject: text}, peers={server: False})
 
     def of(self, reported: Reported) -> None:
         """Report about these loops or workers from now on."""

@@ -28,6 +28,7 @@ from bridge.process.loops import Running
 from bridge.process.members import Members
 from bridge.process.report import ProcessReport
 from bridge.process.watchdog import StoreWatch, Watch
+from bridge.process.workers import orphaned
 from bridge.settings import Settings
 from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
@@ -188,8 +189,10 @@ class Service(Running):
 
     async def leave(self) -> int:
         self._stages.publisher.stop()
+        if lost := orphaned():
+            log.error("the parent process died: this instance stays listed, and counts as lost")
         try:
-            await asyncio.wait_for(self._parts.members.leave(), 2)
+            await asyncio.wait_for(self._parts.members.leave(lost), 2)
             if self._stages.historian is not None:
                 await asyncio.wait_for(self._stages.historian.flush(), 2)
             if self._parts.journaling is not None:

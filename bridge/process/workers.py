@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from socket import socket
@@ -33,6 +33,8 @@ log = structlog.get_logger("postdate")
 #: A worker that lived this long did start; after its death the wait is the shortest again.
 _LIVED_S = 30.0
 _PR_SET_PDEATHSIG = 1
+#: The parent that this process ends with, if it is a worker.
+_parents: list[int] = []
 #: The folder that holds `bridge` and `adapters`. A wheel has it below its one package, where Python does not look.
 _HOME = str(Path(__file__).parents[2])
 
@@ -78,14 +80,17 @@ class Workers:
         lines: Sequence[Handed] = (),
         inherited: Sequence[int] = (),
         health: Health | None = None,
+        before: Callable[[int], Awaitable[bytes]] | None = None,
     ) -> None:
         """Run one worker for each of ``handed``, which goes to its standard input. A worker that still runs
         ``patience_s`` after a stop is killed. ``lines``: one for each worker, or none without a service manager.
-        ``inherited``: a file descriptor for each worker, or none. ``health`` is that of the parent itself."""
+        ``inherited``: a file descriptor for each worker, or none. ``health`` is that of the parent itself.
+        ``before(number)`` is awaited before that worker's first start, and returns what it is handed."""
         self._command = command
         self._handed = list(handed)
         self._inherited = inherited
         self._health = health or Health()
+        self._before = before
         self.on_reload: Callable[[Settings], None] = lambda settings: None
         self._patience_s = patience_s
         self.stopping = asyncio.Event()
@@ -150,6 +155,8 @@ class Workers:
     async def _keep(self, number: int) -> None:
         """Keep one worker running until the stop."""
         failures = 0
+        if self._before is not None:
+            self._handed[number - 1] = await self._before(number)
         while not self.stopping.is_set():
             started = time.monotonic()
             code = await self._run_one(number)
@@ -188,8 +195,14 @@ def how_it_ended(code: int) -> str:
     return f"signal {-code}"
 
 
+def orphaned() -> bool:
+    """Return whether the parent of this process ended before it."""
+    return any(parent != os.getppid() for parent in _parents)
+
+
 def end_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> None:
     """In a process that ``parent`` started: get a signal when it ends, however it ends. Works on Linux only."""
+    _parents.append(parent)
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)

@@ -138,7 +138,7 @@ def test_the_parent_tells_of_all_workers_and_is_silent_when_one_of_them_is(
 @pytest.mark.long
 def test_ready_does_not_wait_for_a_redis_that_is_away_for_ever(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
     with Line(rabbitmq.url, NO_STORE, tmp_path) as line, supervised(tmp_path, line.settings) as one:
-        one.wait("STATUS=Waiting: ")
+        one.wait("STATUS=Waiting for Redis: ")
         assert not one.heard(lambda text: text == "READY=1")
         one.wait("READY=1", 20)
         before = one.signs()

@@ -184,9 +184,13 @@ class TestWorkers:
             assert bridge.terminate() == 0
         assert [event["how"] for event in events(bridge) if event["event"] == "a worker died"] == ["signal SIGKILL"]
 
-    def test_when_their_parent_is_killed_they_stop_in_good_order(self, stage: Stage) -> None:
+    def test_when_their_parent_is_killed_they_stop_in_good_order_and_are_missed(self, stage: Stage) -> None:
         with stage.bridge("--workers", "2").start() as bridge:
             pids = stage.ready(2)
             bridge.kill()
         wait_for(lambda: not any(map(psutil.pid_exists, pids)), "no worker is left", 20)
-        assert stage.instances() == {}
+        assert stage.instances().keys() == pids, "no operator stopped them"
+        assert bridge.log().count('"stopped"') == 2
+        with stage.bridge().start():
+            wait_for(lambda: len(stage.instances()) == 1, "they count as lost", 20)
+            assert stage.store.hget(f"{{{stage.name}}}:store", "instances_lost") == b"2"

@@ -12,6 +12,7 @@ from bridge.http.line import SILENT_S, Frame, Processes, read_frame
 from bridge.operate.verdict import STALE_S
 from bridge.process.frames import FrameLine, line_pair
 from bridge.telemetry.metrics import Metrics, added
+from bridge.telemetry.subject import Subject
 from tests.api import api
 
 UP = {"redis": True, "rabbitmq": True}
@@ -47,6 +48,14 @@ def test_a_process_that_runs_with_all_connections_is_ready() -> None:
     [
         ({"state": "starting"}, ("a", "it is starting")),
         ({"state": "stopping", "peers": UP}, ("a", "it is stopping")),
+        (
+            {
+                "state": "starting",
+                "peers": {"journal": False},
+                "troubles": {Subject("journal"): "waiting for the journal: no answer"},
+            },
+            ("journal", "waiting for the journal: no answer"),
+        ),
         ({"peers": {**UP, "redis": False}}, ("redis", "not connected in instance a")),
         ({"peers": {**UP, "rabbitmq": False}}, ("rabbitmq", "not connected, or not consumed, in instance a")),
     ],

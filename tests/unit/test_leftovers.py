@@ -121,7 +121,7 @@ section = {"rabbitmq": "RABBITMQ__URL", "kafka": "KAFKA__BOOTSTRAP_SERVERS"}[sys
 route = {"BROKER": sys.argv[1], "INTERCEPT": "a.delay", "DELIVER_TO": "a"}
 named = {f"POSTDATE_ROUTES__A__{name}": value for name, value in route.items()}
 try:
-    left_at_start(load(None, {f"POSTDATE_{section}": url, **named}))
+    left_at_start(load(None, {f"POSTDATE_{section}": url, **named}), sys.argv[1])
 except BrokerUnavailable:
     print(*sorted({"aiokafka", "pika"} & sys.modules.keys()))
 """

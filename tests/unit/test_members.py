@@ -107,6 +107,15 @@ async def test_a_lost_deal_or_one_of_another_number_of_shards_is_replaced() -> N
     assert len(one.leases.shards()) == len(other.leases.shards()) == SHARDS // 2
 
 
+async def test_an_instance_whose_parent_died_stays_listed() -> None:
+    one, other = pair()
+    members = [one.members(), other.members()]
+    await beats_of(members)
+    await members[0].leave(orphaned=True)
+    await members[1].leave()
+    assert list(one.memory.instances) == ["aaaaaa"]
+
+
 async def test_an_instance_that_becomes_able_says_so_before_its_next_beat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bridge.process.members.BEAT_S", 60.0)
     monkeypatch.setattr("bridge.process.members._LOOKS", 60_000)

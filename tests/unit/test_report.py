@@ -128,9 +128,9 @@ async def test_ready_is_told_when_all_is_there_or_after_a_while_with_what_is_mis
     hearing, telling = line
     report = Report(telling, 0.0, STUCK_S, patience_s=10)
     started = report.started_s
-    report.waits("Redis does not answer")
+    report.waits("redis", "Redis does not answer")
     report.look(started + 9)
-    assert notify.heard(hearing) == [("STATUS", "Waiting: Redis does not answer.")]
+    assert notify.heard(hearing) == [("STATUS", "Waiting for Redis: Redis does not answer.")]
     report.look(started + 10)
     assert notify.heard(hearing) == [("READY", "1")]
     report = Report(telling, 0.0, STUCK_S, patience_s=10)

@@ -141,6 +141,19 @@ TABLE = {
         "FAIL",
         "Trouble: no instance is running. Start one with `postdate run`.",
     ),
+    "no instance runs yet, and one is starting here": (
+        Known(replace(CALM, instances={}), unready=[("processes", "not all processes have started")]),
+        "FAIL",
+        "Trouble: not all processes have started.",
+    ),
+    "an instance that starts here waits for its journal": (
+        Known(
+            replace(CALM, instances={}),
+            local=[replace(HERE, troubles={"journal": "waiting for the journal: no answer"})],
+        ),
+        "WARN",
+        "Trouble: waiting for the journal: no answer.",
+    ),
     "the only instance is frozen": (
         Known(replace(CALM, instances={}, silent={"a-1": 21_500})),
         "FAIL",
