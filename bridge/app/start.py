@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -22,14 +23,20 @@ from bridge.app.build import begin_logs, build, build_without_store, instance_na
 from bridge.app.set_up import BrokerStep, log_strays, under_way, when_there
 from bridge.app.survey import emptying
 from bridge.core.clock import StoreClock
+from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import Tables
+from bridge.core.ports import InstanceStore
 from bridge.process.loops import Running
+from bridge.process.members import BEAT_S
 from bridge.process.report import Report
 from bridge.settings import ProcessPlan, Settings, exposed_files, mask_url
 from bridge.telemetry.health import Health
 
 log = structlog.get_logger("postdate")
 T = TypeVar("T")
+
+#: How long it may take to sign off from the store.
+_LEAVE_S = 2.0
 
 
 async def run_process(
@@ -54,18 +61,19 @@ async def run_process(
     store, journal = open_store(settings, clock, instance), open_journal(process)
     try:
         await _open(settings, store, report)
-        if journal is not None:
-            await _when_there(partial(_open_journal, settings, journal), report, "journal")
-        await _when_there(partial(begin_logs, settings, store, journal), report)
-        orders = await _when_there(store.orders, report)  # a paused route must not deliver until the first beat
-        if whole is not None:
-            await log_strays(whole)
-        await _serve(
-            process,
-            report,
-            whole,
-            lambda planned: build(planned, store, orders, clock, instance, token, health, journal),
-        )
+        async with _announced(store, settings.dispatch.takeover, report):
+            if journal is not None:
+                await _when_there(partial(_open_journal, settings, journal), report, "journal")
+            await _when_there(partial(begin_logs, settings, store, journal), report)
+            orders = await _when_there(store.orders, report)  # a paused route must not deliver until the first beat
+            if whole is not None:
+                await log_strays(whole)
+            await _serve(
+                process,
+                report,
+                whole,
+                lambda planned: build(planned, store, orders, clock, instance, token, health, journal),
+            )
     finally:
         await store.close()
         if journal is not None:
@@ -86,6 +94,30 @@ async def _serve(
         _calm_collector()
         report.of(service)
         await run(service)
+
+
+@asynccontextmanager
+async def _announced(store: InstanceStore, ttl_ms: int, report: Report) -> AsyncIterator[None]:
+    """Until the process has loops, which do the same, list it in the store with what it waits for."""
+
+    async def announce() -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            if not report.starting:
+                return
+            known = {"broker": report.broker, **report.now().in_store(), "takeover_ms": ttl_ms}
+            with suppress(StoreUnavailable):
+                await store.meet(ttl_ms, False, json.dumps(known))
+
+    announcing = asyncio.ensure_future(announce())
+    try:
+        yield
+    finally:
+        announcing.cancel()
+        await asyncio.wait([announcing])
+        if report.starting:
+            with suppress(StoreUnavailable, TimeoutError):
+                await asyncio.wait_for(store.meet(0, False, "{}"), _LEAVE_S)
 
 
 async def _when_there(attempt: Callable[[], Awaitable[T]], report: Report, server: str = "redis") -> T:

@@ -140,6 +140,11 @@ class Report:
         text, subject = f"waiting for {_SERVERS[server]}: {reason}", STORE if server == "redis" else Subject(server)
         self._before = ProcessReport(False, f"W{text[1:]}.", troubles={subject: text}, peers={server: False})
 
+    @property
+    def starting(self) -> bool:
+        """Whether the process has no loops yet."""
+        return self._reported is None
+
     def of(self, reported: Reported) -> None:
         """Report about these loops or workers from now on."""
         self._reported = reported
@@ -183,7 +188,7 @@ class Report:
     def look(self, now_s: float) -> None:
         """Look once, and report what changed."""
         self._looked_s = now_s
-        report = self._report()
+        report = self.now()
         stuck = self._still.stuck({} if self._stopping else report.marks, now_s)
         if stuck and not self._stuck:
             log.critical("a loop makes no progress; the service manager gets no sign of life", loop=stuck)
@@ -199,7 +204,8 @@ class Report:
         still_s = time.monotonic() - self._looked_s
         return f"nothing has looked at the loops for {still_s:.0f} s" if still_s > _SILENT_S else ""
 
-    def _report(self) -> ProcessReport:
+    def now(self) -> ProcessReport:
+        """Return how the process is now."""
         return self._before if self._reported is None else self._reported.report()
 
     def _tell_supervisor(self, line: NotifyLine, report: ProcessReport, now_s: float) -> None:
@@ -218,7 +224,7 @@ class Report:
     def _tell_frame(self, report: ProcessReport) -> None:
         if self.frames is None:
             return
-        state = "stopping" if self._stopping else "starting" if self._reported is None else "running"
+        state = "stopping" if self._stopping else "starting" if self.starting else "running"
         head = {"process": self.name, "broker": self.broker, "pid": os.getpid(), "state": state}
         self.frames.tell({**head, "stuck": self._stuck, **report.frame()})
 
@@ -229,4 +235,4 @@ class Report:
         self._stopping = True
         if self._line is not None:
             self._line.tell(STOPPING)
-        self._tell_frame(self._report())
+        self._tell_frame(self.now())

@@ -190,7 +190,7 @@ class Service(Running):
     async def leave(self) -> int:
         self._stages.publisher.stop()
         if lost := orphaned():
-            log.error("the parent process died: this instance stays listed, and counts as lost")
+            log.error("the parent process died")
         try:
             await asyncio.wait_for(self._parts.members.leave(lost), 2)
             if self._stages.historian is not None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 
 import pytest
 
-from bridge.app import set_up
+from bridge.app import set_up, start
 from bridge.app.set_up import BrokerStep, ServerStep, set_up_routes, under_way
 from bridge.app.topology import Declared
 from bridge.core.errors import BrokerUnavailable, Refused
 from bridge.desk.topology import Finding, Name, Part, Standing
+from bridge.process.report import Report
 from bridge.settings import Settings, plan
 from bridge.settings.model import Canary, Route
 from bridge.settings.process_plan import canary_name
+from tests.unit.house import House
 
 AWAY = "RabbitMQ does not answer at 127.0.0.1:1"
 BOTH = Settings(
@@ -130,6 +133,20 @@ async def test_the_canary_comes_unless_it_cannot_be_declared(
     async with under_way([step := BrokerStep(BOTH, "kafka")]):
         await step.tried()
         assert (canary_name("kafka") in step.planned(process).settings.routes) is comes
+
+
+async def test_a_process_that_waits_is_listed_in_the_store_with_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(start, "BEAT_S", 0.01)
+    house, report = House(), Report(None, 0, 30)
+    report.waits("journal", "no answer from 127.0.0.1:1")
+    async with start._announced(house.store, 4000, report):
+        await until(lambda: house.memory.instances)
+        ((_, able, text),) = house.memory.instances.values()
+        assert not able
+        assert json.loads(text)["troubles"] == {"journal": "waiting for the journal: no answer from 127.0.0.1:1"}
+    assert house.memory.instances == {}, "it signs off if it is stopped before it has loops"
 
 
 @pytest.mark.parametrize(("name", "standing"), [("orders", Standing.MISSING), ("orders", Standing.SAME)])
