@@ -157,8 +157,8 @@ async def _run_workers(
 
     async def before(number: int) -> bytes:
         broker = brokers[planned[number - 1].broker]
-        for step in (*(stores if planned[number - 1].stored else ()), broker):
-            await step.tried()
+        needed = [*stores, broker] if planned[number - 1].stored else [broker]
+        await asyncio.gather(*(step.tried() for step in needed))
         planned[number - 1] = broker.planned(planned[number - 1])
         return handed()[number - 1]
 
