@@ -149,9 +149,9 @@ async def test_a_process_that_waits_is_listed_in_the_store_with_what_it_waits_fo
     assert house.memory.instances == {}, "it signs off if it is stopped before it has loops"
 
 
-@pytest.mark.parametrize(("name", "standing"), [("orders", Standing.MISSING), ("orders", Standing.SAME)])
+@pytest.mark.parametrize("standing", [Standing.MISSING, Standing.SAME])
 async def test_a_new_route_without_its_target_is_refused_before_anything_is_declared(
-    monkeypatch: pytest.MonkeyPatch, name: str, standing: Standing
+    monkeypatch: pytest.MonkeyPatch, standing: Standing
 ) -> None:
     declared: list[str] = []
 
@@ -159,7 +159,7 @@ async def test_a_new_route_without_its_target_is_refused_before_anything_is_decl
         declared.extend(settings.routes)
         return Declared([], [], 0)
 
-    found = [Finding(Part(Name("exchange", name), "orders", False, {}), standing)]
+    found = [Finding(Part(Name("exchange", "orders"), "orders", False, {}), standing)]
     monkeypatch.setattr(set_up, "verify_topology", lambda settings: found)
     monkeypatch.setattr(set_up, "declare_topology", declare)
     new = BOTH.only(["orders"])

@@ -1,4 +1,4 @@
-"""A start with one broker away: the routes of the other run, and everybody is told what is missing."""
+"""A start with one broker away: the routes of the other run, and page, probes and commands name what is missing."""
 
 from __future__ import annotations
 
