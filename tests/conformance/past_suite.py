@@ -42,7 +42,8 @@ class History:
         assert [rows[one].key for one in (dead, replaced, cancelled)] == [b"a", b"b", b"b"]
         for row in rows.values():
             assert (row.route, row.size, row.claimed_ms, row.published_ms) == ("orders", 12, None, None)
-            assert row.received_ms <= row.ended_ms <= await desk_rig.desk.now_ms()
+            # The nodes of a Cluster are asked for the time one by one, on a machine that may stand still in between.
+            assert row.received_ms - 50 <= row.ended_ms <= await desk_rig.desk.now_ms() + 50
 
     async def test_a_message_that_is_replaced_from_another_shard_is_replaced(self, desk_rig: DeskRig) -> None:
         first = await desk_rig.park(key=b"a")
