@@ -30,7 +30,7 @@ from bridge.core.journal import (
 from bridge.core.ports import ParkingStore
 from bridge.desk.protocol import Desk
 from bridge.parking.envelope import UnopenedEnvelope, unseal, with_due
-from bridge.parking.identity import shard_of
+from bridge.parking.identity import arrived_ms_of, shard_of
 from bridge.pipeline.move_tail import MoveTail
 from bridge.pipeline.putback import BATCH, RATE, Fate, Overdue, Pace, PutBack, Restorable
 from bridge.telemetry.reconnect import MAX_S
@@ -39,6 +39,8 @@ _EVERYTHING = JournalFilter()
 #: A message may have its row before it is parked: the store is asked again after this time, in which an instance tries
 #: a failed call again. Where the journal answers as late as this, so may that instance: it is asked a few times more.
 _SETTLE_S, _STALLED_S, _LOOKS = MAX_S + 1.0, 1.0, 5
+#: The last arrivals of which the highest id counts: ids go up, whatever the clock does, within one priority.
+_NEWEST = 100
 #: How long a restore that died keeps others waiting, and how often they ask.
 _TURN_MS, _ASK_S = 10_000, 0.1
 
@@ -103,7 +105,7 @@ class Restorer:
         restored, began_s = restored or Restored(), time.monotonic()
         putback = PutBack(self._store, self._desk, order.overdue, Pace(order.max_rate), order.dry_run)
         # What comes later is no loss. After a step back of the store's clock, the last ones came later than now.
-        arrived_ms = [row.arrived_ms for row in await self._journal.newest(1)]
+        arrived_ms = [arrived_ms_of(row.id) for row in await self._journal.newest(_NEWEST)]
         wanted = replace(order.wanted, arrived_until_ms=max([await self._desk.now_ms(), *arrived_ms]))
         asked_s = began_s
         while rows := await self._journal.page(wanted, restored.place, min(BATCH, order.max_rate)):

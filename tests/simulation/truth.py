@@ -69,7 +69,11 @@ def _without_a_row(world: World) -> list[int]:
     rows, accepted = world.journal.memory.rows, world.broker.accepted
     lacking = (number for key, number in world.kept().items() if key not in rows or not rows[key].message.envelope)
     until_s = world.loop.time() - ADOPTED_S
-    return [number for number in lacking if number in accepted and accepted[number].at_s < until_s]
+    found = [number for number in lacking if number in accepted and accepted[number].at_s < until_s]
+    if found:  # a copy, which an instance parked and did not accept, has its row under another id
+        written = {world.number_of(key, row.message.envelope) for key, row in rows.items() if row.message.envelope}
+        found = [number for number in found if number not in written]
+    return found
 
 
 def _wrong(shard: Shard, cold: Counter[tuple[str, bytes]] | None) -> str:
