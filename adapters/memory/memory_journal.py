@@ -46,14 +46,14 @@ class MemoryJournal:
     async def close(self) -> None:
         """Do nothing."""
 
-    async def write(self, entries: Sequence[JournalEntry]) -> None:
+    async def write(self, entries: Sequence[JournalEntry], moves: Sequence[StoreMove] = ()) -> None:
         self._refuse()
         ids = {entry.id for entry in entries}
         origins = {entry.origin for entry in entries if entry.origin is not None}
         for message_id in [key for key, row in self.rows.items() if row.origin in origins and key not in ids]:
             self._forget(message_id)
         self._write(entries)
-        self._called()
+        await self.record(moves)
 
     async def propose(self, entries: Sequence[JournalEntry]) -> dict[bytes, bytes]:
         self._refuse()
@@ -130,7 +130,8 @@ class MemoryJournal:
     async def named(self, pairs: Sequence[tuple[str, bytes]], limit: int) -> list[JournalMessage]:
         self._called()
         cold = (Written.COLD,)
-        return [row for route, key in pairs for row in self._matching(JournalFilter(cold, route, key))[:limit]]
+        rows = [row for route, key in pairs for row in self._matching(JournalFilter(cold, route, key))[:limit]]
+        return [replace(row, envelope=b"", size=len(row.envelope)) for row in rows]
 
     async def cold_counts(self) -> dict[int, dict[str, int]]:
         self._called()
@@ -155,7 +156,8 @@ class MemoryJournal:
 
     async def look(self, ids: Sequence[bytes]) -> dict[bytes, JournalMessage]:
         self._called()
-        return {key: replace(self.rows[key].message, envelope=b"") for key in ids if key in self.rows}
+        rows = {key: self.rows[key].message for key in ids if key in self.rows}
+        return {key: replace(row, envelope=b"", size=len(row.envelope)) for key, row in rows.items()}
 
     async def count(self, wanted: JournalFilter) -> int:
         self._called()

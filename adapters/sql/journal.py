@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from itertools import groupby, pairwise
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import (
-    Dialect,
     and_,
-    case,
     delete,
     func,
     insert,
     inspect,
-    literal_column,
     or_,
     select,
     text,
     update,
 )
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement, Executable
 
+from adapters.sql.bulk import ROWS, BulkInsert, among, completed, left_alone, moved
 from adapters.sql.engine import address_of, engine_of, transaction
 from adapters.sql.tables import COLD_MS, FLOW, IS_COLD, MESSAGE, META, VERSION, statements
 from bridge.core.errors import StoreUnfit
@@ -38,6 +37,7 @@ _LIST_MAX = 500
 _TEXT_MAX = 255
 #: Rows among which ``newest`` looks.
 _NEWEST_MAX = 1000
+_ORIGIN = MESSAGE.c.keys().index("origin")
 _FACTS = (
     MESSAGE.c.id,
     MESSAGE.c.route,
@@ -49,6 +49,10 @@ _FACTS = (
     MESSAGE.c.ended_ms,
 )
 
+_SIZE = func.length(MESSAGE.c.envelope).label("size")
+#: Of a row: state, reason, changed, ended_ms.
+_End = tuple[int, str, int, int | None]
+
 
 class SqlJournal:
     """``bridge.core.journal.Journal`` in a database."""
@@ -59,10 +63,12 @@ class SqlJournal:
         self._engine = engine_of(self._url)
         self._broker = broker
         self._prefix = prefix
-        self._insert = _upsert(self._engine.dialect)
-        self._insert_end = _ignoring(self._engine.dialect, MESSAGE, "id")
-        self._set_state = _state_setting(self._engine.dialect)
-        self._insert_flow = _ignoring(self._engine.dialect, FLOW, "move")
+        dialect = self._engine.dialect
+        self._in = partial(among, dialect)
+        self._insert = BulkInsert(dialect, MESSAGE, MESSAGE.c.keys(), completed)
+        self._set_states = BulkInsert(dialect, MESSAGE, MESSAGE.c.keys(), moved)
+        self._insert_ends = BulkInsert(dialect, MESSAGE, MESSAGE.c.keys(), left_alone)
+        self._insert_flow = BulkInsert(dialect, FLOW, FLOW.c.keys(), left_alone)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -123,66 +129,64 @@ class SqlJournal:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    async def write(self, entries: Sequence[JournalEntry]) -> None:
-        """Write messages in one transaction."""
-        rows = [self._row(entry) for entry in entries]
-        origins = [row["origin"] for row in rows if row["origin"] is not None]
-        ids = [row["id"] for row in rows]
+    async def write(self, entries: Sequence[JournalEntry], moves: Sequence[StoreMove] = ()) -> None:
+        """Write messages and moves in one transaction. A new message that was delivered is written once."""
+        others = [move for move in moves if not _is_delivery(move)]
+        ends = {
+            message_id: (int(Written.DELIVERED), move.reason[:_TEXT_MAX], move.at, move.at_ms)
+            for move in moves
+            if _is_delivery(move)
+            for message_id in move.ids
+        }
+        new = {entry.id for entry in entries}.difference(*(move.ids for move in others)) if ends else set[bytes]()
         async with transaction(self._engine) as connection:
-            for piece in _pieces(origins):
-                await connection.execute(delete(MESSAGE).where(MESSAGE.c.origin.in_(piece), MESSAGE.c.id.not_in(ids)))
-            if rows:
-                await connection.execute(self._insert, rows)
+            for at in range(0, len(entries), ROWS):
+                rows = [
+                    self._row(entry, ends.get(entry.id) if entry.id in new else None)
+                    for entry in entries[at : at + ROWS]
+                ]
+                if origins := [row[_ORIGIN] for row in rows if row[_ORIGIN] is not None]:
+                    other = MESSAGE.c.id.not_in([row[0] for row in rows])
+                    await connection.execute(delete(MESSAGE).where(self._in(MESSAGE.c.origin, origins), other))
+                await self._insert.run(connection, rows)
+            await self._record(connection, others)
+            left = (self._end(message_id, *end) for message_id, end in ends.items() if message_id not in new)
+            await self._set_states.run(connection, left)
 
     async def propose(self, entries: Sequence[JournalEntry]) -> dict[bytes, bytes]:
         """Write messages in one transaction. Return other rows of their records."""
-        rows = [self._row(entry) for entry in entries]
-        by_origin = {row["origin"]: row["id"] for row in rows if row["origin"] is not None}
+        rows = [self._row(entry, None) for entry in entries]
+        by_origin = {row[_ORIGIN]: row[0] for row in rows if row[_ORIGIN] is not None}
         found: dict[bytes, bytes] = {}
         async with transaction(self._engine) as connection:
             for piece in _pieces([*by_origin]):
-                query = select(MESSAGE.c.id, MESSAGE.c.origin).where(MESSAGE.c.origin.in_(piece))
+                query = select(MESSAGE.c.id, MESSAGE.c.origin).where(self._in(MESSAGE.c.origin, piece))
                 others = (await connection.execute(query)).all()
                 found.update((other, by_origin[origin]) for other, origin in others if other != by_origin[origin])
-            if rows:
-                await connection.execute(self._insert, rows)
+            await self._insert.run(connection, rows)
         return found
 
-    def _row(self, entry: JournalEntry) -> dict[str, Any]:
+    def _row(self, entry: JournalEntry, end: _End | None) -> tuple[Any, ...]:
+        """Return a message as a row of the table."""
+        message_id, due_ms, envelope, origin, dead = entry
         try:
-            opened = unseal(entry.envelope)
-            route, key, due_ms, arrived_ms = opened.route, opened.key, opened.due_ms, opened.arrived_ms
+            opened = unseal(envelope)
+            route, key, arrived_ms = opened.route, plain_key(opened.key), opened.arrived_ms
+            due_ms = due_ms or opened.due_ms
         except UnopenedEnvelope:
-            route, key, due_ms, arrived_ms = "", b"", 0, 0
-        return {
-            **self._end(entry.id),
-            "route": route,
-            "key": plain_key(key),
-            "due_ms": entry.due_ms or due_ms,
-            "arrived_ms": arrived_ms,
-            "envelope": entry.envelope,
-            "origin": None if entry.origin is None else origin_digest(self._broker, entry.origin),
-            "state": Written.WAITING if entry.dead is None else Written.DEAD,
-            "reason": (entry.dead or "")[:_TEXT_MAX],
-        }
+            route, key, arrived_ms = "", b"", 0
+        digest = None if origin is None else origin_digest(self._broker, origin)
+        if end is None:
+            end = (0, "", 0, None) if dead is None else (int(Written.DEAD), dead[:_TEXT_MAX], 0, None)
+        facts = route, shard_of(message_id), key, due_ms, arrived_ms, envelope, digest
+        return message_id, self._broker, *facts, *end
 
-    def _end(self, message_id: bytes) -> dict[str, Any]:
+    def _end(
+        self, message_id: bytes, state: int = 0, reason: str = "", changed: int = 0, ended_ms: int | None = None
+    ) -> tuple[Any, ...]:
         """Return the row of a message whose end came before its beginning."""
-        return {
-            "id": message_id,
-            "broker": self._broker,
-            "route": "",
-            "shard": shard_of(message_id),
-            "key": b"",
-            "due_ms": 0,
-            "arrived_ms": 0,
-            "envelope": b"",
-            "origin": None,
-            "state": Written.WAITING,
-            "reason": "",
-            "changed": 0,
-            "ended_ms": None,
-        }
+        facts = "", shard_of(message_id), b"", 0, 0, b"", None
+        return message_id, self._broker, *facts, state, reason, changed, ended_ms
 
     async def rivals(self, ids: Sequence[bytes]) -> list[tuple[bytes, JournalMessage]]:
         """Return rows with the origins of others."""
@@ -191,7 +195,7 @@ class SqlJournal:
         async with transaction(self._engine) as connection:
             for piece in _pieces(ids):
                 same = and_(mine.c.origin == MESSAGE.c.origin, mine.c.id != MESSAGE.c.id)
-                query = select(mine.c.id.label("mine"), *_FACTS).join(mine, same).where(mine.c.id.in_(piece))
+                query = select(mine.c.id.label("mine"), *_FACTS).join(mine, same).where(self._in(mine.c.id, piece))
                 for row in (await connection.execute(query)).mappings():
                     facts = dict(row)
                     found.append((facts.pop("mine"), _message(facts)))
@@ -202,7 +206,7 @@ class SqlJournal:
         known: set[bytes] = set()
         async with transaction(self._engine) as connection:
             for piece in _pieces(ids):
-                whole = and_(MESSAGE.c.id.in_(piece), func.length(MESSAGE.c.envelope) > 0)
+                whole = and_(self._in(MESSAGE.c.id, piece), func.length(MESSAGE.c.envelope) > 0)
                 known.update((await connection.execute(select(MESSAGE.c.id).where(whole))).scalars())
         return [message_id for message_id in ids if message_id not in known]
 
@@ -213,34 +217,34 @@ class SqlJournal:
                 await connection.execute(delete(MESSAGE).where(MESSAGE.c.id.in_(piece)))
 
     async def record(self, moves: Sequence[StoreMove]) -> None:
-        """Write moves in one transaction: one statement for moves in a row that set a state alone."""
-        async with transaction(self._engine) as connection:
-            for states_alone, alike in groupby(moves, _sets_state_alone):
-                if states_alone:
-                    await self._states(connection, list(alike))
-                else:
-                    for move in alike:
-                        await self._move(connection, move)
+        """Write moves in one transaction."""
+        await self.write((), moves)
 
-    async def _states(self, connection: AsyncConnection, moves: Sequence[StoreMove]) -> None:
-        rows = [
-            {
-                **self._end(message_id),
-                "state": move.state,
-                "reason": move.reason[:_TEXT_MAX],
-                "changed": move.at,
-                "ended_ms": move.at_ms if move.state is not None and move.state.ended else None,
-            }
+    async def _record(self, connection: AsyncConnection, moves: Sequence[StoreMove]) -> None:
+        """Write moves: one statement for moves in a row that set a state alone."""
+        for states_alone, alike in groupby(moves, _sets_state_alone):
+            if states_alone:
+                await self._set_states.run(connection, self._ends(list(alike)))
+            else:
+                for move in alike:
+                    await self._move(connection, move)
+        rows = (
+            (message_id, move.at_ms, move.name, move.by[:_TEXT_MAX], move.reason[:_TEXT_MAX], move.due_ms)
             for move in moves
+            if move.state is not Written.DELIVERED  # its row says so
             for message_id in move.ids
-        ]
-        if rows:
-            await connection.execute(self._set_state, rows)
-        await self._write_flow(connection, moves)
+        )
+        await self._insert_flow.run(connection, rows)
+
+    def _ends(self, moves: Iterable[StoreMove]) -> Iterator[tuple[Any, ...]]:
+        for move in sorted(moves, key=attrgetter("at")):
+            state = move.state or Written.WAITING
+            values = int(state), move.reason[:_TEXT_MAX], move.at, move.at_ms if state.ended else None
+            for message_id in move.ids:
+                yield self._end(message_id, *values)
 
     async def _move(self, connection: AsyncConnection, move: StoreMove) -> None:
-        if move.ids:
-            await connection.execute(self._insert_end, [self._end(message_id) for message_id in move.ids])
+        await self._insert_ends.run(connection, [self._end(message_id) for message_id in move.ids])
         values: dict[str, Any] = {"changed": move.at} if move.at else {}
         if move.state is not None:
             ended_ms = move.at_ms if move.state.ended else None
@@ -250,25 +254,6 @@ class SqlJournal:
         older = [MESSAGE.c.changed < move.at] if move.at else []
         for piece in _pieces(move.ids) if values else ():
             await connection.execute(update(MESSAGE).where(MESSAGE.c.id.in_(piece), *older).values(values))
-        await self._write_flow(connection, [move])
-
-    async def _write_flow(self, connection: AsyncConnection, moves: Sequence[StoreMove]) -> None:
-        """Write what the row of a message does not say: all but its delivery."""
-        rows = [
-            {
-                "id": message_id,
-                "at_ms": move.at_ms,
-                "move": move.name,
-                "by": move.by[:_TEXT_MAX],
-                "reason": move.reason[:_TEXT_MAX],
-                "due_ms": move.due_ms,
-            }
-            for move in moves
-            if move.state is not Written.DELIVERED
-            for message_id in move.ids
-        ]
-        if rows:
-            await connection.execute(self._insert_flow, rows)
 
     async def prune(self, before_ms: int, limit: int) -> int:
         """Delete rows in one short transaction."""
@@ -288,7 +273,7 @@ class SqlJournal:
         due_ms, last = after
         beyond = or_(MESSAGE.c.due_ms > due_ms, and_(MESSAGE.c.due_ms == due_ms, MESSAGE.c.id > last))
         envelope = func.substr(MESSAGE.c.envelope, 1, head).label("envelope") if head else MESSAGE.c.envelope
-        query = select(*_FACTS, envelope, func.length(MESSAGE.c.envelope).label("size"))
+        query = select(*_FACTS, envelope, _SIZE)
         query = query.where(*self._matching(wanted), MESSAGE.c.due_ms >= due_ms, beyond)
         one_group = self._engine.dialect.name == "postgresql" and not any(state.ended for state in wanted.states)
         order = (MESSAGE.c.ended_ms,) if one_group else ()
@@ -296,7 +281,7 @@ class SqlJournal:
 
     async def newest(self, limit: int) -> list[JournalMessage]:
         """Return the last ids: they sort by arrival. Look at few, or a database would sort all that wait."""
-        facts = (*_FACTS, MESSAGE.c.broker, func.length(MESSAGE.c.envelope).label("size"))
+        facts = (*_FACTS, MESSAGE.c.broker, _SIZE)
         last = select(*facts).order_by(MESSAGE.c.id.desc()).limit(_NEWEST_MAX).subquery()
         waits = (last.c.broker == self._broker, last.c.ended_ms.is_(None), last.c.size > 0)
         query = select(*(last.c[fact.name] for fact in _FACTS)).where(*waits)
@@ -306,7 +291,7 @@ class SqlJournal:
         """Return rows by id. SQLite would use an index on the broker alone, which is why there is a concatenation."""
         found: dict[bytes, JournalMessage] = {}
         for piece in _pieces(ids):
-            query = select(*_FACTS).where(MESSAGE.c.broker.concat("") == self._broker, MESSAGE.c.id.in_(piece))
+            query = select(*_FACTS, _SIZE).where(MESSAGE.c.broker.concat("") == self._broker, MESSAGE.c.id.in_(piece))
             found.update((row.id, row) for row in await self._read(query))
         return found
 
@@ -333,11 +318,12 @@ class SqlJournal:
 
     async def named(self, pairs: Sequence[tuple[str, bytes]], limit: int) -> list[JournalMessage]:
         """Look each pair up in the index of keys of cold rows."""
+        facts = (*_FACTS, _SIZE)
         found: list[Any] = []
         async with transaction(self._engine) as connection:
             for route, key in pairs:
                 wanted = MESSAGE.c.broker == self._broker, IS_COLD, MESSAGE.c.key == key, MESSAGE.c.route == route
-                query = select(*_FACTS, MESSAGE.c.envelope).where(*wanted).limit(limit)
+                query = select(*facts).where(*wanted).limit(limit)
                 found += (await connection.execute(query)).mappings()
         return list(map(_message, found))
 
@@ -413,41 +399,9 @@ def _pieces(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         yield values[at : at + _LIST_MAX]
 
 
-def _upsert(dialect: Dialect) -> Executable:
-    """Return the insert of messages. A row that is there keeps its state: its end may have come first."""
-    statement: Any = _module(dialect).insert(MESSAGE)
-    new = statement.inserted if dialect.name in ("mysql", "mariadb") else statement.excluded
-    values = {name: new[name] for name in ("route", "key", "arrived_ms", "envelope", "origin")}
-    values["due_ms"] = case((MESSAGE.c.due_ms == literal_column("0"), new.due_ms), else_=MESSAGE.c.due_ms)
-    if dialect.name in ("mysql", "mariadb"):
-        return statement.on_duplicate_key_update(values)  # type: ignore[no-any-return]
-    return statement.on_conflict_do_update(index_elements=["id"], set_=values)  # type: ignore[no-any-return]
+def _is_delivery(move: StoreMove) -> bool:
+    return bool(move.at) and move.state is Written.DELIVERED
 
 
 def _sets_state_alone(move: StoreMove) -> bool:
     return bool(move.at) and move.state is not None and move.due_ms is None
-
-
-def _state_setting(dialect: Dialect) -> Executable:
-    """Return the insert of states. A row keeps what a later move made of it."""
-    statement: Any = _module(dialect).insert(MESSAGE)
-    mariadb = dialect.name in ("mysql", "mariadb")
-    new = statement.inserted if mariadb else statement.excluded
-    older = MESSAGE.c.changed < new.changed
-    names = ("state", "reason", "ended_ms", "changed")  # MySQL sets them in this order, and reads what it has set
-    values = [(name, case((older, new[name]), else_=MESSAGE.c[name])) for name in names]
-    if mariadb:
-        return statement.on_duplicate_key_update(values)  # type: ignore[no-any-return]
-    return statement.on_conflict_do_update(index_elements=["id"], set_=dict(values))  # type: ignore[no-any-return]
-
-
-def _ignoring(dialect: Dialect, table: Any, column: str) -> Executable:
-    """Return an insert that leaves rows alone that are there. MySQL's INSERT IGNORE would also cut what is too long."""
-    statement: Any = _module(dialect).insert(table)
-    if dialect.name in ("mysql", "mariadb"):
-        return statement.on_duplicate_key_update({column: table.c[column]})  # type: ignore[no-any-return]
-    return statement.on_conflict_do_nothing()  # type: ignore[no-any-return]
-
-
-def _module(dialect: Dialect) -> Any:
-    return {"sqlite": sqlite, "postgresql": postgresql}.get(dialect.name, mysql)

@@ -6,6 +6,7 @@ A released step never changes. A new one is added at the end, and ``postdate set
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -71,25 +72,31 @@ FLOW = Table(
 #: A literal, because a database compares it with the condition of an index.
 IS_COLD = MESSAGE.c.ended_ms == literal_column(str(COLD_MS))
 
+
+def _cold_index(name: str, *columns: Column[Any]) -> Index:
+    """Return an index of cold rows. ``ended_ms`` comes last: PostgreSQL does not search for what the condition says, so
+    with that column in between it reads the whole index."""
+    return Index(name, MESSAGE.c.broker, *columns, MESSAGE.c.ended_ms, sqlite_where=IS_COLD, postgresql_where=IS_COLD)
+
+
 STEPS: tuple[tuple[ExecutableDDLElement, ...], ...] = (
     (
         CreateTable(META, if_not_exists=True),
         CreateTable(MESSAGE, if_not_exists=True),
         CreateTable(FLOW, if_not_exists=True),
         CreateIndex(Index("postdate_message_waits", MESSAGE.c.broker, MESSAGE.c.ended_ms, MESSAGE.c.due_ms)),
-        CreateIndex(Index("postdate_message_origin", MESSAGE.c.origin)),
-    ),
-    (
         CreateIndex(
             Index(
-                "postdate_message_cold_key",
-                MESSAGE.c.broker,
-                MESSAGE.c.ended_ms,
-                MESSAGE.c.key,
-                sqlite_where=IS_COLD,
-                postgresql_where=IS_COLD,
+                "postdate_message_origin",
+                MESSAGE.c.origin,
+                sqlite_where=MESSAGE.c.origin.is_not(None),
+                postgresql_where=MESSAGE.c.origin.is_not(None),
             )
         ),
+    ),
+    (
+        CreateIndex(_cold_index("postdate_message_cold_key", MESSAGE.c.key)),
+        CreateIndex(_cold_index("postdate_message_cold_route", MESSAGE.c.route, MESSAGE.c.due_ms, MESSAGE.c.shard)),
     ),
 )
 VERSION = len(STEPS)

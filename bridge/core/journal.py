@@ -128,8 +128,8 @@ class Journal(Protocol):
     async def open(self) -> None:
         """Check that the tables are those of this version and of this store. Raises ``StoreUnfit`` if not."""
 
-    async def write(self, entries: Sequence[JournalEntry]) -> None:
-        """Write messages in one transaction. A known id gets no second row.
+    async def write(self, entries: Sequence[JournalEntry], moves: Sequence[StoreMove] = ()) -> None:
+        """Write messages, then moves, in one transaction. A known id gets no second row.
 
         A row with the origin of a new one is replaced: its message was never parked, or the store has lost it.
         """
@@ -157,7 +157,7 @@ class Journal(Protocol):
         """Return the next rows by due moment and id, with their envelopes; with ``head``, only so much of each."""
 
     async def named(self, pairs: Sequence[tuple[str, bytes]], limit: int) -> list[JournalMessage]:
-        """Return the cold messages of each route and key, with their envelopes; ``limit`` of each pair at most."""
+        """Return the cold messages of each route and key, without their envelopes; ``limit`` of each pair at most."""
 
     async def cold_counts(self) -> dict[int, dict[str, int]]:
         """Return the number of cold messages by shard and route."""

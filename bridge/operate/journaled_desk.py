@@ -96,7 +96,8 @@ class JournaledDesk(Desks):
         return sorted((row for row in found.values() if wanted.takes(row)), key=_place), end
 
     async def _cold(self, wanted: Filter, after: Cursor | None) -> list[Row]:
-        limits = JournalFilter(COLD.states, due_from_ms=wanted.due_from_ms, due_before_ms=wanted.due_before_ms)
+        key = wanted.key or None  # the journal keeps the id by which a message is found as its key
+        limits = JournalFilter(COLD.states, wanted.route, key, None, wanted.due_from_ms, wanted.due_before_ms)
         place: Place = (after.at_ms, after.id) if after is not None else START
         found = await self._journal.page(limits, place, _COLD_PAGE, HEAD_BYTES + _ENVELOPE_HEAD)
         return [self._row(row, HEAD_BYTES) for row in found]

@@ -8,13 +8,8 @@ origin go to the journal first, because the store would skip them the second tim
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-import structlog
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
@@ -22,19 +17,10 @@ from bridge.core.journal import Journal, JournalEntry, MoveLog
 from bridge.core.message import Origin
 from bridge.core.ports import Batch, Parked, ParkingStore
 from bridge.parking.envelope import route_in
+from bridge.pipeline.journal_writer import JournalWriter
 from bridge.pipeline.move_tail import MoveTail
 from bridge.pipeline.tiers import Tiering
 from bridge.telemetry.health import Health
-from bridge.telemetry.subject import Subject
-
-log = structlog.get_logger("postdate")
-
-JOURNAL_WRITE = Subject("journal", "write")
-#: Rows are gathered for this time. While the database is away, it is asked this often.
-_GATHER_S, _AGAIN_S = 0.2, 1.0
-#: What one transaction writes, and what waits while the database is away.
-_ROWS_MAX, _BYTES_MAX = 1000, 4 * 1024 * 1024
-_WAITING_MAX, _WAITING_BYTES_MAX = 200_000, 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -84,86 +70,7 @@ def journaling(
     """Return the parts for a process. ``before``: rows are written before a message is accepted."""
     writer = None if before else JournalWriter(journal, health)
     journaled = JournaledStore(store, journal, writer, skips)
-    return Journaling(journaled, writer, MoveTail(journal, moves, not before), keep_ms, tiering)
-
-
-class JournalWriter:
-    """Writes rows some moments after their messages were accepted."""
-
-    def __init__(self, journal: Journal, health: Health) -> None:
-        self._journal = journal
-        self._health = health
-        self._event = asyncio.Event()
-        self._turn = asyncio.Lock()
-        self._waiting: deque[tuple[float, JournalEntry]] = deque()
-        self._bytes = 0
-        #: Messages that will never have a row, and transactions that failed.
-        self.dropped = self.errors = 0
-
-    @property
-    def unwritten(self) -> int:
-        """How many accepted messages have no row yet."""
-        return len(self._waiting)
-
-    def oldest_s(self) -> float:
-        """Return for how long the oldest of them has waited."""
-        return time.monotonic() - self._waiting[0][0] if self._waiting else 0.0
-
-    def add(self, entries: Iterable[JournalEntry]) -> None:
-        """Take rows to be written. The oldest are dropped where there are too many."""
-        now_s = time.monotonic()
-        for entry in entries:
-            self._waiting.append((now_s, entry))
-            self._bytes += len(entry.envelope)
-        while len(self._waiting) > _WAITING_MAX or self._bytes > _WAITING_BYTES_MAX:
-            self._take_one()
-            self.dropped += 1
-        self._event.set()
-
-    async def run(self) -> None:
-        """Write until cancelled."""
-        dropped = 0
-        while True:
-            await self._event.wait()
-            await asyncio.sleep(_GATHER_S)
-            self._event.clear()
-            try:
-                await self.flush()
-            except StoreUnavailable as error:
-                self.errors += 1
-                text = f"messages that are not in the journal yet: {self.unwritten}. {error}"
-                self._health.say(JOURNAL_WRITE, text, cause=str(error))
-                self._event.set()
-                await asyncio.sleep(_AGAIN_S)
-            else:
-                self._health.say(JOURNAL_WRITE, "")
-            if self.dropped > dropped:
-                log.error("journal rows dropped", messages=self.dropped - dropped, reason="the buffer is full")
-                dropped = self.dropped
-
-    async def flush(self) -> None:
-        """Write all rows. Those of a failed transaction stay."""
-        async with self._turn:  # two at once would write the same rows, and each would take rows away
-            while self._waiting:
-                await self._write_some()
-
-    async def _write_some(self) -> None:
-        rows: list[JournalEntry] = []
-        size = 0
-        for _, entry in self._waiting:
-            if rows and (len(rows) == _ROWS_MAX or size + len(entry.envelope) > _BYTES_MAX):
-                break
-            rows.append(entry)
-            size += len(entry.envelope)
-        before = self.dropped
-        await self._journal.write(rows)
-        # What was dropped meanwhile was at the front, too.
-        for _ in range(len(rows) - (self.dropped - before)):
-            self._take_one()
-
-    def _take_one(self) -> None:
-        _, entry = self._waiting.popleft()
-        self._bytes -= len(entry.envelope)
+    return Journaling(journaled, writer, MoveTail(journal, moves, writer), keep_ms, tiering)
 
 
 class JournaledStore:
@@ -211,7 +118,8 @@ class JournaledStore:
             left_out = {*reply.kept, *reply.rejected, *reply.before}
             entries = self._entries(batches[shard])
             parked = [entry for position, entry in enumerate(entries, 1) if position not in left_out]
-            unparked += _unparked(entries, parked, batches[shard].rivals)
+            if batches[shard].origins:
+                unparked += _unparked(entries, parked, batches[shard].rivals)
             rows += parked
         if self._writer is not None:
             self._writer.add(self._wanted(rows))
@@ -239,7 +147,7 @@ class JournaledStore:
         if self._writer is not None:
             self._writer.add(self._wanted(kept))
         elif not origins:
-            await self._journal.write(list(self._wanted(kept)))
+            await self._journal.write(self._wanted(kept))
         elif unparked := _unparked(rows, kept, rivals):
             await self._journal.drop(unparked)
         return before
@@ -256,9 +164,12 @@ class JournaledStore:
 
     def _entries(self, batch: Batch) -> list[JournalEntry]:
         origins: Sequence[Origin | None] = batch.origins or [None] * len(batch.messages)
-        return [JournalEntry(*message, origin) for message, origin in zip(batch.messages, origins, strict=True)]
+        return [
+            JournalEntry(message_id, due_ms, envelope, origin)
+            for (message_id, due_ms, envelope), origin in zip(batch.messages, origins, strict=True)
+        ]
 
-    def _wanted(self, rows: Iterable[JournalEntry]) -> Iterable[JournalEntry]:
+    def _wanted(self, rows: Iterable[JournalEntry]) -> list[JournalEntry]:
         return [entry for entry in rows if not self._skips(route_in(entry.envelope).decode("utf-8", "replace"))]
 
 

@@ -14,6 +14,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import Journal, MoveLog
 from bridge.delay.duration import write_duration
+from bridge.pipeline.journal_writer import JournalWriter
 from bridge.telemetry.health import Health
 from bridge.telemetry.subject import Subject
 
@@ -31,9 +32,9 @@ _PRUNE_EVERY_S, _PRUNED_MAX = 60.0, 1000
 class MoveTail:
     """Carries moves into the journal."""
 
-    def __init__(self, journal: Journal, moves: MoveLog, behind: bool = False) -> None:
-        """``behind``: rows are written after their messages were accepted."""
-        self._behind = behind
+    def __init__(self, journal: Journal, moves: MoveLog, writer: JournalWriter | None = None) -> None:
+        """``writer``: it writes rows after their messages were accepted."""
+        self._writer = writer
         self._journal = journal
         self._moves = moves
         #: The moment of the oldest move that the last pass read (Unix ms); 0 where there was none.
@@ -47,7 +48,9 @@ class MoveTail:
             logged = await self._moves.read(left, _ENTRIES_MAX)
             found = [move for entries in logged.values() for move in entries.moves]
             self.oldest_ms = min((move.at_ms for move in found), default=0)
-            if found:
+            if self._writer is not None:
+                await self._writer.flush(found)
+            elif found:
                 await self._journal.record(found)
             for shard, entries in logged.items():
                 await self._moves.forget(shard, entries.upto)
@@ -57,13 +60,14 @@ class MoveTail:
         """Write rows of messages that were parked before a moment and have none: their instance died with its buffer.
 
         Raises ``StoreUnavailable``."""
+        unknown = list if self._writer is None else self._writer.unknown
         left = list(shards)
         while left:
             found = await self._moves.read(left, _ENTRIES_MAX, parks=True)
             left = []
             for shard, logged in found.items():
                 due = [move for move in logged.moves if move.at_ms < before_ms]
-                ids = [message_id for move in due for message_id in move.ids]
+                ids = unknown(message_id for move in due for message_id in move.ids)
                 lacking = await self._journal.lacking(ids) if ids else []
                 if lacking and (entries := await self._moves.envelopes(lacking)):
                     await self._journal.write(entries)
@@ -83,7 +87,7 @@ class MoveTail:
             await asyncio.sleep(_EVERY_S)
             try:
                 await self.catch_up(shards())
-                if self._behind:
+                if self._writer is not None:
                     await self.adopt(adopts or shards(), clock.now_ms() - (0 if adopts else _WRITTEN_MS))
                     adopts = range(0)
                 pruned = _PRUNED_MAX

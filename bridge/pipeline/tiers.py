@@ -50,6 +50,8 @@ _NAMED_MAX = IDS_MAX + 1
 #: How often a step is tried while messages change their tier beside it.
 _TRIES = 50
 _EVERY_S, _LEASE_MS = 3.0, 15_000
+#: How long the answer counts that there is no cold tier. Nothing is unloaded until ``_EVERY_S`` after one has begun.
+_ASK_S = 1.0
 #: How long before its due moment a message is loaded where there is no ``cold_after`` any more.
 _LEAD_MS = 1_800_000
 
@@ -71,10 +73,13 @@ class Loader:
         self._shards = shards
         self._tail = MoveTail(journal, moves)
         self._begun = False
+        self._asked_s = -_ASK_S
 
     async def begun(self) -> bool:
         """Return whether the store has a cold tier. Once it has one, it keeps it."""
-        self._begun = self._begun or bool((await self._tiers.marks([0]))[0])
+        now_s = asyncio.get_running_loop().time()
+        if not self._begun and now_s - self._asked_s > _ASK_S:
+            self._begun, self._asked_s = bool((await self._tiers.marks([0]))[0]), now_s
         return self._begun
 
     async def begin(self, wanted: bool = True) -> None:
@@ -83,12 +88,11 @@ class Loader:
         if not wanted and not await self._journal.page(COLD, START, 1, 1):
             return
         marks = await self._tiers.marks(range(self._shards))
-        if all(marks.values()):
-            self._begun = True
-            return
-        counts = await self._journal.cold_counts()
-        for shard in reversed(range(self._shards)):  # the mark of the first one says that all have theirs
-            await self._tiers.begin(shard, counts.get(shard, {}))
+        if not all(marks.values()):
+            counts = await self._journal.cold_counts()
+            for shard in reversed(range(self._shards)):  # the mark of the first one says that all have theirs
+                await self._tiers.begin(shard, counts.get(shard, {}))
+        self._begun = True
 
     async def marks(self, shards: Iterable[int]) -> dict[int, bytes]:
         """Return the marks of shards, which all have one."""
@@ -102,19 +106,17 @@ class Loader:
         if not ids or not await self.begun():
             return []
         rows = await self._journal.look(ids)
-        cold = tuple(row.id for row in rows.values() if row.state is Written.COLD)
-        if cold:
-            await self.heads(await self._journal.page(JournalFilter(COLD.states, ids=cold), START, len(cold), 1))
+        await self.load([row for row in rows.values() if row.state is Written.COLD])
         return [row.id for row in rows.values() if row.state in (Written.COLD, Written.WAITING)]
 
-    async def carry(self, ids: Sequence[bytes]) -> None:
+    async def carry(self, ids: Iterable[bytes]) -> None:
         """Carry the moves of the shards of messages into the journal."""
         await self._tail.catch_up({shard_of(message_id) for message_id in ids})
 
     async def settle(self, ids: Sequence[bytes]) -> None:
         """Let those that the store has be cold no longer."""
-        wanted = JournalFilter(COLD.states, ids=tuple(ids))
-        loaded = await self.heads(await self._journal.page(wanted, START, len(ids), 1))
+        rows = (await self._journal.look(ids)).values()
+        loaded = await self.load([row for row in rows if row.state is Written.COLD])
         await self._journal.shift(list(loaded.there), Written.COLD, Written.WAITING)
 
     async def named(self, fields: Iterable[bytes]) -> bool:
@@ -123,19 +125,17 @@ class Loader:
         pairs = dict.fromkeys((route.decode(), plain_key(key)) for route, _, key in parted)
         return bool((await self.load(await self._journal.named(list(pairs), _NAMED_MAX))).parked)
 
-    async def heads(self, rows: Sequence[JournalMessage]) -> Loaded:
-        """Load cold messages, of which the rows have only the head. One step loads at most ``_BYTES`` of them."""
+    async def load(self, rows: Sequence[JournalMessage]) -> Loaded:
+        """Load cold messages, at most ``_BYTES`` of them in a step. Raises ``StoreUnavailable``."""
         loaded = Loaded(set(), set())
-        piece: list[bytes] = []
+        piece: set[bytes] = set()
         size = 0
         for row in (*rows, None):
             if piece and (row is None or size + row.size > _BYTES):
-                wanted = JournalFilter(COLD.states, ids=tuple(piece))
-                parked, there = await self.load(await self._journal.page(wanted, START, len(piece)))
-                loaded = Loaded(loaded.parked | parked, loaded.there | there)
-                piece, size = [], 0
+                await self._load(piece, loaded)
+                piece, size = set(), 0
             if row is not None:
-                piece.append(row.id)
+                piece.add(row.id)
                 size += row.size
         return loaded
 
@@ -143,34 +143,31 @@ class Loader:
         """Return the ids of cold messages with a key, and load none."""
         return [row.id for row in await self._journal.named([(route, key)], _NAMED_MAX)]
 
-    async def load(self, rows: Sequence[JournalMessage]) -> Loaded:
-        """Load cold messages. Raises ``StoreUnavailable``."""
-        loaded = Loaded(set(), set())
-        left = {row.id: row for row in rows}
+    async def _load(self, left: set[bytes], loaded: Loaded) -> None:
+        """Load cold messages. The look at their rows comes last, so what it finds has not left the store meanwhile."""
         for _ in range(_TRIES):
             if not left:
-                return loaded
-            marks = await self.marks({shard_of(message_id) for message_id in left})
+                return
+            marks = await self.marks(set(map(shard_of, left)))
             known = await self._moves.known(list(left))
-            await self.carry([message_id for message_id in left if message_id not in known])
-            now = await self._journal.look(list(left))
-            cold = {row.id: row for row in now.values() if row.state is Written.COLD}
-            left = {message_id: row for message_id, row in left.items() if message_id in cold}
+            await self.carry(left - known)
+            wanted = JournalFilter(COLD.states, ids=tuple(left))
+            rows = await self._journal.page(wanted, START, len(left))
+            left = {row.id for row in rows}
             for shard, mark in marks.items():
-                here = [message_id for message_id in left if shard_of(message_id) == shard]
-                there = [message_id for message_id in here if message_id in known]
+                here = [row for row in rows if shard_of(row.id) == shard]
+                there = [row.id for row in here if row.id in known]
                 lacking = [
-                    (row.id, row.due_ms, as_loaded(row.id, with_due(left[row.id].envelope, row.due_ms)))
-                    for row in map(cold.__getitem__, here)
+                    (row.id, row.due_ms, as_loaded(row.id, with_due(row.envelope, row.due_ms)))
+                    for row in here
                     if row.id not in known
                 ]
                 if here and await self._tiers.load(shard, mark, lacking, there):
                     loaded.parked.update(row[0] for row in lacking)
                     loaded.there.update(there)
-                    left = {message_id: row for message_id, row in left.items() if shard_of(message_id) != shard}
+                    left -= {row.id for row in here}
         if left:
             raise StoreUnavailable("messages could not be loaded from the journal: others change their tier")
-        return loaded
 
 
 class TieredStore:
@@ -280,9 +277,9 @@ class Tiering:
 
     async def _unload_loop(self, shards: Callable[[], Iterable[int]], clock: StoreClock) -> None:
         while True:
+            await asyncio.sleep(_EVERY_S)
             with suppress(StoreUnavailable):  # what stays is in the store, and the other loops report it
                 await self.unload(shards(), clock.now_ms())
-            await asyncio.sleep(_EVERY_S)
 
     async def load(self, now_ms: int) -> None:
         """Load what is due soon, if no other instance does. Raises ``StoreUnavailable``.
@@ -297,7 +294,7 @@ class Tiering:
             self.loaded_until_ms = rows[0].due_ms
             if not await self._desk.lead("load", self._instance, _LEASE_MS):
                 return
-            parked, there = await self._loader.heads(rows)
+            parked, there = await self._loader.load(rows)
             await self._journal.shift(list(there & before), Written.COLD, Written.WAITING)
             self._there |= parked | there
             place = rows[-1].due_ms, rows[-1].id

@@ -123,6 +123,30 @@ class JournalSuite:
         row = (await journal.look([written.id]))[written.id]
         assert (row.state, row.route, row.due_ms) == (Written.DELIVERED, "orders", DUE_MS)
 
+    async def test_messages_and_what_became_of_them_are_written_at_once(self, journal: Journal) -> None:
+        delivered, moved, waits, known = (entry() for _ in range(4))
+        await journal.write([known])
+        moves = [
+            move(None, moved, due_ms=DUE_MS + 5),
+            move(Written.DELIVERED, delivered, moved, known, at_ms=DUE_MS + 7),
+        ]
+        for _ in range(2):  # the reply of the first call was lost
+            await journal.write([delivered, moved, waits, known], moves)
+            assert await waiting(journal) == [waits.id]
+            rows = await journal.look([delivered.id, moved.id, known.id])
+            assert {(row.state, row.route, row.ended_ms) for row in rows.values()} == {
+                (Written.DELIVERED, "orders", DUE_MS + 7)
+            }
+            assert [rows[row.id].due_ms for row in (delivered, moved, known)] == [DUE_MS, DUE_MS + 5, DUE_MS]
+            assert [row.due_ms for row in await journal.flow(moved.id)] == [DUE_MS + 5]
+
+    async def test_a_batch_may_have_a_message_twice(self, journal: Journal) -> None:
+        written, other = entry(), entry()
+        await journal.write([written, other, written])
+        dead, delivered = move(Written.DEAD, written), move(Written.DELIVERED, written, at_ms=DUE_MS + 7)
+        await journal.record([dead, delivered, dead])
+        assert await waiting(journal) == [other.id]
+
     async def test_a_dead_letter_is_one_from_the_start_and_waits_again_after_a_retry(self, journal: Journal) -> None:
         written = entry(dead="bad_header: no moment")
         await journal.write([written])
@@ -223,7 +247,7 @@ class JournalSuite:
         await journal.write([*cold, hot, found])
         await journal.shift([one.id for one in [*cold, found]], Written.WAITING, Written.COLD)
         named = await journal.named([("orders", b"k"), ("orders", b"other")], 10)
-        assert {row.id: row.envelope for row in named} == {one.id: one.envelope for one in [*cold[:2], found]}
+        assert {row.id: row.size for row in named} == {row.id: len(row.envelope) for row in [*cold[:2], found]}
         assert len(await journal.named([("orders", b"k"), ("bills", b"k")], 2)) == 3
         assert await journal.cold_counts() == {3: {"orders": 3, "bills": 1}}
         assert await journal.density([0, DUE_MS + 1, DUE_MS + 9, DUE_MS + 10]) == [1, 2, 1]

@@ -244,6 +244,45 @@ async def test_a_page_of_a_large_journal_is_read_in_the_order_of_the_index(datab
     await journal.close()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("wanted", ["key", "route"])
+async def test_cold_messages_of_a_key_and_of_a_route_are_found_without_a_look_at_all_others(
+    database: Service, wanted: str
+) -> None:
+    await asyncio.to_thread(database.wipe)
+    journal = SqlJournal(database.url, "", "rabbitmq", "postdate")
+    await journal.create()
+    rows = [entry(DUE_MS + number, key=b"%d" % number) for number in range(5000)]
+    rows.append(entry(DUE_MS + 9999, route="rare", key=b"rare"))
+    await journal.write(rows)
+    assert len(await journal.shift([row.id for row in rows], Written.WAITING, Written.COLD)) == 5001
+    engine, asked = journal._engine, list[tuple[str, Any]]()
+
+    @event.listens_for(engine.sync_engine, "before_cursor_execute")
+    def remember(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        asked.append((statement, values))
+
+    is_postgresql = isinstance(database, PostgreSQL)
+    async with engine.begin() as connection:
+        await connection.exec_driver_sql(
+            "ANALYZE postdate_message" if is_postgresql else "ANALYZE TABLE postdate_message"
+        )
+    if wanted == "key":
+        found = await journal.named([("orders", b"2500")], 2)
+    else:
+        found = await journal.page(JournalFilter((Written.COLD,), route="rare"), START, 2, 1)
+    assert [row.id for row in found] == [rows[2500 if wanted == "key" else -1].id]
+    statement, values = asked[-1]
+    explain = "EXPLAIN (ANALYZE, BUFFERS)" if is_postgresql else "ANALYZE"
+    async with engine.connect() as connection:
+        plan = str((await connection.exec_driver_sql(f"{explain} {statement}", values)).all())
+    assert f"postdate_message_cold_{wanted}" in plan, plan
+    if is_postgresql:
+        buffers = [int(number) for number in re.findall(r"shared hit=(\d+)", plan)]
+        assert 0 < buffers[0] < 10, plan
+    await journal.close()
+
+
 async def test_setup_creates_the_tables_once_and_says_what_it_runs(tmp_path: Path) -> None:
     journal = on_sqlite(tmp_path)
     with pytest.raises(StoreUnfit, match=r"has no tables.*Run: postdate setup"):

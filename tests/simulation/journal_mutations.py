@@ -15,7 +15,7 @@ from bridge.core.journal import JournalFilter, JournalMessage
 from bridge.core.ports import Found
 from bridge.parking.envelope import with_due
 from bridge.pipeline import journaled, restore, tiers
-from bridge.pipeline.journaled import JournalWriter
+from bridge.pipeline.journal_writer import JournalWriter
 from bridge.pipeline.move_tail import MoveTail
 from bridge.pipeline.putback import Restorable
 from bridge.pipeline.restore import Restorer
@@ -38,21 +38,20 @@ def writes_behind_what_is_promised_before() -> _Patch:
 def drops_rows_of_a_failed_write() -> _Patch:
     write = JournalWriter._write_some
 
-    async def planted(self: JournalWriter) -> None:
+    async def planted(self: JournalWriter, *what: Any) -> Any:
         try:
-            await write(self)
+            return await write(self, *what)
         except StoreUnavailable:
-            while self._waiting:
-                self._take_one()
+            self._leave(len(self._waiting))
             raise
 
     return patch.object(JournalWriter, "_write_some", planted)
 
 
 def flushes_twice_at_once() -> _Patch:
-    async def planted(self: JournalWriter) -> None:
-        while self._waiting:
-            await self._write_some()
+    async def planted(self: JournalWriter, moves: Any = ()) -> None:
+        while self._waiting or moves:
+            moves = await self._write_some(self._left + len(self._waiting), moves)
 
     return patch.object(JournalWriter, "flush", planted)
 

@@ -124,7 +124,7 @@ class TestBehind:
     async def test_the_oldest_rows_are_dropped_and_counted_where_too_many_wait(
         self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("bridge.pipeline.journaled._WAITING_MAX", 2)
+        monkeypatch.setattr("bridge.pipeline.journal_writer._WAITING_MAX", 2)
         house = await opened(journal, order="route")
         for body in "abc":
             house.publish(body, HOUR_MS)
@@ -142,10 +142,10 @@ class TestBehind:
         assert house.journaling is not None
         writing, go = asyncio.Event(), asyncio.Event()
 
-        async def slow(entries: Any, write: Any = journal.write) -> None:
+        async def slow(entries: Any, moves: Any = (), write: Any = journal.write) -> None:
             writing.set()
             await go.wait()
-            await write(entries)
+            await write(entries, moves)
 
         journal.write = slow  # type: ignore[method-assign]
         first = asyncio.create_task(house.journaling.flush())
@@ -167,6 +167,36 @@ class TestBehind:
         await house.journaling.tail.catch_up(range(SHARDS))
         await house.journaling.flush()
         assert await waiting(journal) == []
+
+    async def test_only_rows_of_another_instance_are_looked_up_in_the_journal(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        house = await opened(journal)
+        await house.store.read(range(SHARDS), 1, parks=True)
+        for body in "ab":
+            house.publish(body, HOUR_MS)
+        await house.park()
+        await written(house)
+        asked: list[int] = []
+        lacking = journal.lacking
+
+        async def counting(ids: Sequence[bytes]) -> list[bytes]:
+            asked.append(len(ids))
+            return await lacking(ids)
+
+        monkeypatch.setattr(journal, "lacking", counting)
+        other = House(house.memory, "bbbbbb", journal=journal)
+        for looking in (house, other):
+            assert looking.journaling is not None
+            await looking.journaling.tail.adopt(range(SHARDS), house.memory.now_ms() + 1)
+            await house.store.read(range(SHARDS), 1, parks=True)
+        assert asked == []
+        house.publish("c", HOUR_MS)
+        await house.park()
+        await written(house)
+        assert other.journaling is not None
+        await other.journaling.tail.adopt(range(SHARDS), house.memory.now_ms() + 1)
+        assert asked == [1]
 
     async def test_what_an_instance_had_not_written_when_it_died_gets_its_row_from_another(
         self, journal: MemoryJournal
@@ -195,12 +225,12 @@ class TestBefore:
         assert house.journaling is not None
         calls = 0
 
-        async def back_at_the_third(entries: Any, write: Any = journal.write) -> None:
+        async def back_at_the_third(entries: Any, moves: Any = (), write: Any = journal.write) -> None:
             nonlocal calls
             calls += 1
             journal.away = journal.away if calls < 3 else ""
             assert house.source.accepted == []
-            await write(entries)
+            await write(entries, moves)
 
         journal.write = back_at_the_third  # type: ignore[method-assign]
         await house.park()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,7 @@ from adapters.memory.memory_desk import MemoryDesk
 from adapters.memory.memory_journal import MemoryJournal
 from bridge.app.build import begin_logs
 from bridge.core.errors import StoreUnavailable, StoreUnfit
-from bridge.core.journal import START, JournalFilter, Written
+from bridge.core.journal import START, JournalFilter, JournalMessage, Written
 from bridge.core.state import State
 from bridge.desk.rows import Filter
 from bridge.parking.envelope import index_field
@@ -147,6 +149,57 @@ async def test_a_key_of_a_cold_message_is_taken(
     rows = [row async for row in house.desk.rows(State.PARKED, Filter())]
     assert ([row.payload.decode() for row in rows], len(house.dead())) == (bodies, dead)
     assert (await house.desk.stats()).parked == 1
+
+
+@pytest.mark.parametrize("wanted", [Filter(route="bills"), Filter(key=b"k")])
+async def test_a_list_of_a_route_or_a_key_reads_no_other_cold_messages(
+    journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch, wanted: Filter
+) -> None:
+    monkeypatch.setattr("bridge.operate.journaled_desk._COLD_PAGE", 2)
+    house = await opened(journal, also=["bills"])
+    await cooled(house, *[hours * HOUR_MS for hours in range(3, 12)])
+    house.source.feed(b"x", {"x-delay": 20 * HOUR_MS, "x-delay-key": "k"}, "bills")
+    await cooled(house)
+    read: list[int] = []
+    page = journal.page
+
+    async def counting(*how: Any) -> list[JournalMessage]:
+        read.append(1)
+        return await page(*how)
+
+    monkeypatch.setattr(journal, "page", counting)
+    assert [row.payload async for row in house.desk.rows(State.PARKED, wanted)] == [b"x"]
+    assert len(read) == 2
+
+
+@pytest.mark.usefixtures("leaping_time")
+async def test_without_a_cold_tier_keys_ask_for_one_at_most_once_a_second(
+    journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = House(journal=journal, before=True)
+    await house.store.read(range(SHARDS), 1)
+    asked: list[bool] = []
+    marks = house.store.marks
+
+    async def counting(shards: Iterable[int]) -> dict[int, bytes]:
+        asked.append(True)
+        return await marks(shards)
+
+    monkeypatch.setattr(house.store, "marks", counting)
+    for _ in range(3):
+        house.source.feed(b"0", {"x-delay": 3 * HOUR_MS, "x-delay-key": "k"})
+        await house.park()
+    assert (len(asked), house.parked()) == (1, 1)
+    other = await opened(journal, memory=house.memory, instance="bbbbbb")
+    unloading = asyncio.create_task(other.tiering._unload_loop(lambda: range(SHARDS), house.clock))
+    await asyncio.sleep(2.9)  # every instance knows of the tier before anything goes there
+    assert house.parked() == 1
+    await asyncio.sleep(0.2)
+    unloading.cancel()
+    assert (house.parked(), await cold(journal)) == (0, ["0"])
+    house.source.feed(b"", {"x-delay-cancel": "k"})
+    await house.park()
+    assert house.count("cancelled") == 1
 
 
 async def test_a_producer_cancels_a_cold_message_by_key_and_by_message_id(journal: MemoryJournal) -> None:
