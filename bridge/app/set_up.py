@@ -184,7 +184,7 @@ async def under_way(steps: Sequence[ServerStep]) -> AsyncIterator[Callable[[Stop
         yield run
     finally:
         doing.cancel()
-        await asyncio.wait([doing])
+        await asyncio.gather(doing, return_exceptions=True)
 
 
 async def set_up_routes(settings: Settings, whole: Settings) -> None:
