@@ -218,11 +218,19 @@ def _due_ms(ledger: Ledger, message: Published, row: Arrived) -> float:
         moment_ms = 0.0 if deed.verb == "retry" else deed.moment_ms
         answered = deed.answered_s is not None and deed.answered_s < row.sent_s
         changed = answered and deed.word == "parked" and not ledger.undone_after(deed.asked_s)
-        if changed:
+        if changed and not _overlap(deed, ledger.deeds[message.number]):
             due_ms = moment_ms
         elif deed.word in ("parked", ""):
             due_ms = min(due_ms, moment_ms)
     return due_ms
+
+
+def _overlap(deed: Deed, deeds: Sequence[Deed]) -> bool:
+    """Return whether another deed was asked before and answered later: then either may have been the last."""
+    return any(
+        other.id == deed.id and other.asked_s < deed.asked_s and (other.answered_s or inf) > deed.asked_s
+        for other in deeds
+    )
 
 
 def _unnoticed_ms(ledger: Ledger, message: Published) -> float:
