@@ -112,7 +112,8 @@ class Restorer:
             if time.monotonic() > asked_s + _STALLED_S:
                 began_s = time.monotonic()
             async with self._turn(order, restored, progress):
-                missing = await self.missing(rows, began_s)
+                # A preview may count what is about to be parked; a restore would park it twice.
+                missing = await (self._absent(rows) if order.dry_run else self.missing(rows, began_s))
                 now_ms = await self._desk.now_ms()
                 if not order.dry_run:  # in the journal first: after a crash the next restore parks them
                     undone = [row.id for row in missing if row.state in UNDONE]
