@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import (
@@ -42,7 +43,7 @@ _SETTLE_S, _STALLED_S, _LOOKS = MAX_S + 1.0, 1.0, 5
 #: The last arrivals of which the highest id counts: ids go up, whatever the clock does, within one priority.
 _NEWEST = 100
 #: How long a restore that died keeps others waiting, and how often they ask.
-_TURN_MS, _ASK_S = 10_000, 0.1
+_TURN_MS, _ASK_S = 30_000, 0.1
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class Restorer:
                 began_s = time.monotonic()
             async with self._turn(order, restored, progress):
                 # A preview may count what is about to be parked; a restore would park it twice.
-                missing = await (self._absent(rows) if order.dry_run else self.missing(rows, began_s))
+                hold = partial(self._take_turn, restored, progress)
+                missing = await (self._absent(rows) if order.dry_run else self.missing(rows, began_s, hold))
                 now_ms = await self._desk.now_ms()
                 if not order.dry_run:  # in the journal first: after a crash the next restore parks them
                     undone = [row.id for row in missing if row.state in UNDONE]
@@ -142,23 +144,31 @@ class Restorer:
         if order.dry_run:
             yield
             return
-        while not await self._desk.lead("restore page", self._name, _TURN_MS):
-            if progress is not None:
-                await progress(restored)
-            await asyncio.sleep(_ASK_S)
+        await self._take_turn(restored, progress)
         try:
             yield
         finally:
             with suppress(StoreUnavailable):
                 await self._desk.lead("restore page", self._name, 0)
 
-    async def missing(self, rows: Sequence[JournalMessage], began_s: float) -> list[JournalMessage]:
+    async def _take_turn(self, restored: Restored, progress: Progress | None) -> None:
+        while not await self._desk.lead("restore page", self._name, _TURN_MS):
+            if progress is not None:
+                await progress(restored)
+            await asyncio.sleep(_ASK_S)
+
+    async def missing(
+        self, rows: Sequence[JournalMessage], began_s: float, hold: Callable[[], Awaitable[None]] | None = None
+    ) -> list[JournalMessage]:
         """Return those rows whose messages wait and are not in the store, as they are now.
 
         ``began_s`` (monotonic): when the caller began. Rows of messages that arrived before are parked soon after.
+        ``hold`` is awaited before each look: it extends the caller's turn, or takes another.
         """
         absent = list(rows)
         for _ in range(_LOOKS):
+            if hold is not None:
+                await hold()
             asked_s = time.monotonic()
             absent = await self._absent(absent)
             now_s = time.monotonic()

@@ -88,6 +88,8 @@ async def _play(world: World) -> None:
         await asyncio.sleep(0.5)
         look(world)
     world.store.network = world.broker.network = Network()
+    if world.journal is not None:  # of two faults at once the later one puts back what the first one made
+        world.journal.network = Network()
     if world.undone and world.journal is not None and not plan.auto:
         world.restore()
     for route in ROUTES:  # an older state of the store may have brought an order back
@@ -103,7 +105,9 @@ async def _play(world: World) -> None:
 
 
 def _waits(world: World) -> bool:
-    return world.journal is not None and bool(world.journal.waiting())
+    """Return whether rows of the journal wait, or a restore goes on."""
+    rows = world.journal is not None and bool(world.journal.waiting())
+    return rows or any(not process.killed and not process.tasks[0].done() for process in world.restores)
 
 
 # -- what must hold at the end ----------------------------------------------------------------------------------------

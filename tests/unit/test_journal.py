@@ -12,7 +12,7 @@ from adapters.memory import Memory
 from adapters.memory.memory_desk import MemoryDesk
 from adapters.memory.memory_journal import MemoryJournal
 from bridge.core.errors import StoreUnavailable
-from bridge.core.journal import START, UNDONE, JournalEntry, JournalFilter, Written
+from bridge.core.journal import START, UNDONE, JournalEntry, JournalFilter, JournalMessage, Written
 from bridge.core.message import HeaderValue
 from bridge.core.ports import Loss
 from bridge.desk.past import PastFilter
@@ -574,6 +574,28 @@ class TestRestore:
         found = await asyncio.gather(slow, other)
         assert sorted(each.get("parked", 0) for each in found) == [0, 1]
         assert await delivered(fresh) == ["a"]
+
+    async def test_no_other_restore_has_its_turn_while_one_looks_again(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looks, look = 0, Restorer._absent
+
+        async def slowly(self: Restorer, rows: Sequence[JournalMessage]) -> list[JournalMessage]:
+            nonlocal looks
+            looks += 1
+            fresh.clock.advance(20_000)
+            assert not await self._desk.lead("restore page", "another", 1000)
+            return await look(self, rows)
+
+        house = await opened(journal)
+        house.publish("a", HOUR_MS)
+        await house.park()
+        await written(house)
+        fresh = await emptied(house, journal)
+        monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.05)
+        monkeypatch.setattr(Restorer, "_absent", slowly)
+        assert (await restored(fresh, journal))["parked"] == 1
+        assert looks >= 2
 
 
 class TestHistory:
