@@ -102,6 +102,10 @@ class MemoryDesk:
         self._check()
         self._memory.loss = None
 
+    async def note_reported(self, numbers: Mapping[str, int]) -> None:
+        self._check()
+        self._memory.reported = dict(numbers)
+
     async def put_operation(self, name: str, document: str) -> None:
         self._check()
         self._memory.operations[name] = document
@@ -143,6 +147,7 @@ class MemoryDesk:
             instances_lost=self._memory.instances_lost,
             lost=lost_instances(lost, self._broker, now_ms) if running else {},
             orders=ordered(orders),
+            reported=self._memory.reported,
         )
 
     async def orders(self) -> RouteOrders:

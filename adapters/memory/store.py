@@ -102,6 +102,7 @@ class Memory:
         self.operations: dict[str, str] = {}
         #: Who holds each lease, and until when (Unix ms).
         self.leads: dict[str, tuple[str, int]] = {}
+        self.reported: dict[str, int] = {}
         self.listeners: list[Callable[[int, int], None]] = []
         self.loss: Loss | None = None
         self.away = ""

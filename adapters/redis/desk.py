@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +49,8 @@ _PAGE_BYTES = 16 * 1024 * 1024
 #: A step that reads more bytes of envelopes than this is followed by a smaller one.
 _SCAN_BYTES = 1024 * 1024
 _BATCH = 200
+#: Begins the fields of what the webhook has reported.
+_REPORTED = "webhook_"
 #: The look that tells the routes of a shard apart: messages, and bytes of envelopes that Redis reads for it.
 _HEADS, _HEADS_BYTES = 64, 1024 * 1024
 #: For the estimate of memory: how many shards are measured, and how many fields of a hash Redis samples.
@@ -211,6 +213,13 @@ class RedisDesk(RedisPast):
         with store_errors():
             await self._client.hset(self._keys.store, "restored_ms", now_ms)
 
+    async def note_reported(self, numbers: Mapping[str, int]) -> None:
+        """Keep it beside the moment of a loss: what takes one takes the other."""
+        with store_errors():
+            await self._client.hset(
+                self._keys.store, mapping={f"{_REPORTED}{name}": number for name, number in numbers.items()}
+            )
+
     async def put_operation(self, name: str, document: str) -> None:
         """Keep a document, and drop the oldest ones."""
         with store_errors():
@@ -273,6 +282,7 @@ class RedisDesk(RedisPast):
             lost_instances(losses, self._broker, now_ms) if instances else {},
             ordered(orders),
             cold,
+            {name.removeprefix(_REPORTED): value for name, value in made.items() if name.startswith(_REPORTED)},
         )
 
     async def orders(self) -> RouteOrders:

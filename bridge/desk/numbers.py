@@ -138,6 +138,7 @@ class Stats:
     ``parked`` counts the ``cold`` messages, too, which only the journal has.
     Where the store ``refuses_writes``, instances cannot report, so none may be listed though some run.
     ``lost_ms``: when the store last came back without messages that it had; 0 if it did not.
+    ``reported`` is what the webhook has reported, as ``note_reported`` kept it; empty if nothing was.
     ``lost`` has the instances that were lost, as ``lost_instances`` returns them. ``orders`` are those of the routes.
     """
 
@@ -162,6 +163,7 @@ class Stats:
     lost: Mapping[str, int] = field(default_factory=dict)
     orders: RouteOrders = field(default_factory=dict)
     cold: int = 0
+    reported: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def all_warnings(self) -> list[str]:
@@ -269,4 +271,5 @@ def together(stats: Sequence[Stats]) -> Stats:
         lost={name: at_ms for store in stats for name, at_ms in store.lost.items()},
         orders={route: order for store in stats for route, order in store.orders.items()},
         cold=sum(store.cold for store in stats),
+        reported=stats[0].reported,
     )

@@ -80,6 +80,9 @@ class Desk(PastDesk, Protocol):
     async def note_restored(self) -> None:
         """Note that all that the journal has of the last loss is back: the loss is no trouble any more."""
 
+    async def note_reported(self, numbers: Mapping[str, int]) -> None:
+        """Keep what the webhook has reported, for the instance that reports next."""
+
     async def put_operation(self, name: str, document: str) -> None:
         """Keep a small document about a bulk operation. The store keeps ``OPERATIONS_MAX``, those with the last ids."""
 
@@ -148,6 +151,10 @@ class Desks:
         """Note it in each store."""
         for desk in self._desks:
             await desk.note_restored()
+
+    async def note_reported(self, numbers: Mapping[str, int]) -> None:
+        """Keep it in the first store."""
+        await self._desks[0].note_reported(numbers)
 
     async def put_operation(self, name: str, document: str) -> None:
         """Keep a document in the first store."""

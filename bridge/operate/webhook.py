@@ -1,7 +1,8 @@
 """The webhook: a JSON report to a URL when messages become dead letters or are overdue for too long, and when the store
 does not answer or has lost messages.
 
-One instance of all reports. It holds a short lease in the store; another takes over when it ends. Without the store
+One instance of all reports. It holds a short lease in the store, and notes there what it has reported; another takes
+over when the lease ends, and goes on from there. Without the store
 there is no lease, so each instance reports that it does not answer. A report that the URL does not accept is sent again
 with the next look, so nothing is forgotten.
 """
@@ -13,7 +14,8 @@ import hmac
 import json
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -47,6 +49,16 @@ class LastReport(NamedTuple):
     overdue: bool = False
     away: bool = False
     lost_ms: int = 0
+
+    def noted(self) -> dict[str, int]:
+        """Return what the store keeps of it, for the instance that reports next."""
+        return {"dead": self.dead_ever or 0, "overdue": int(self.overdue), "lost_ms": self.lost_ms}
+
+    def with_noted(self, numbers: Mapping[str, int]) -> LastReport:
+        """Return it with what the store keeps, which is empty if nothing was reported yet."""
+        if not numbers:
+            return self
+        return LastReport(numbers["dead"], bool(numbers["overdue"]), self.away, numbers["lost_ms"])
 
 
 def report_on(
@@ -159,7 +171,8 @@ class WebhookReporter:
         asked_s = self._asked_s = self._now_s() if self._asked_s is None else self._asked_s
         try:
             found = await self._look(_PATIENCE_S)
-            leads = await (await self._desk()).lead("webhook", self._instance, int(_LEASE_LOOKS * _LOOK_S * 1000))
+            desk = await self._desk()
+            leads = await desk.lead("webhook", self._instance, int(_LEASE_LOOKS * _LOOK_S * 1000))
         except (StoreUnavailable, TimeoutError) as error:
             await self._away(str(error), self._now_s() - asked_s)
             return False
@@ -167,9 +180,13 @@ class WebhookReporter:
             self._asked_s = None
             return False
         self._asked_s = None
-        report = report_on(self._reported, found, after_ms, self._instance, leads)
+        before = self._reported.with_noted(found.reported) if leads else self._reported
+        report = report_on(before, found, after_ms, self._instance, leads)
         if report is None or await self._sent(report):
             self._reported = reported(found, after_ms)
+            if leads and self._reported.noted() != found.reported:
+                with suppress(StoreUnavailable):
+                    await desk.note_reported(self._reported.noted())
         return True
 
     async def _away(self, why: str, silent_s: float) -> None:

@@ -73,11 +73,13 @@ class TestSending:
         self.now_s = 0.0
         self.found = CALM
         self.away = ""
-        self.desk = MemoryDesk(MemoryStore(Memory(8, StoreClock()), "a"))
+        self.memory = Memory(8, StoreClock())
+        self.desk = MemoryDesk(MemoryStore(self.memory, "a"))
+        self.hooks = [self.hook(name) for name in ("a", "b")]
+
+    def hook(self, name: str) -> WebhookReporter:
         rules = Webhook.model_validate({"overdue_after": "10s"})
-        self.hooks = [
-            WebhookReporter(rules, self.open, self.look, name, self.post, lambda: self.now_s) for name in ("a", "b")
-        ]
+        return WebhookReporter(rules, self.open, self.look, name, self.post, lambda: self.now_s)
 
     async def open(self) -> MemoryDesk:
         return self.desk
@@ -87,7 +89,7 @@ class TestSending:
             raise TimeoutError
         if self.away:
             raise StoreUnavailable(self.away)
-        return self.found
+        return replace(self.found, reported=self.memory.reported)
 
     async def post(self, report: dict[str, Any]) -> str:
         if not self.answer:
@@ -104,6 +106,21 @@ class TestSending:
         await self.turn()
         await self.turn()
         assert [one["dead_letters"] for one in self.sent] == [{"new": 1, "total": 5}]
+
+    async def test_what_happens_while_nobody_reports_is_reported_by_the_next(self) -> None:
+        """The instance that reported has died. One follows it that ran then, and one that started afterwards."""
+        await self.turn()
+        for total, name in ((5, "b"), (6, "c")):
+            next_one = self.hook(name) if name == "c" else self.hooks[1]
+            late = {"orders": RouteStats(oldest_overdue_ms=11_000 if name == "c" else 0)}
+            self.found = replace(CALM, dead=total, ever={"dead": total}, overdue=2, by_route=late)
+            await next_one.once()
+            assert len(self.sent) == total - 5, "another one holds the lease"
+            self.memory.leads.clear()
+            self.now_s += 120
+            await next_one.once()
+        assert [report["dead_letters"] for report in self.sent] == [{"new": 1, "total": 5}, {"new": 1, "total": 6}]
+        assert "Overdue messages: 2" in self.sent[1]["text"]
 
     async def test_reports_keep_their_distance_and_lose_nothing(self) -> None:
         await self.turn()
