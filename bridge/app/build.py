@@ -33,6 +33,7 @@ from bridge.process.mend import Mend
 from bridge.process.service import Parts, RelayParts, RelayService, Service
 from bridge.process.watchdog import StoreWatch, Watch
 from bridge.settings import ProcessPlan, Settings
+from bridge.settings.model import TITLES
 from bridge.settings.process_plan import is_canary, replanned
 from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
@@ -107,7 +108,9 @@ def build(
                 stages.ordered,
                 stages.fullness,
             ),
-            watch=Watch(clock, stages.wake, stages.claimer, stages.publisher, health, stages.ordered),
+            watch=Watch(
+                clock, stages.wake, stages.claimer, stages.publisher, health, stages.ordered, TITLES[process.broker]
+            ),
             store_watch=StoreWatch(store.look, health),
             health=health,
             grace_ms=settings.bridge.shutdown_grace,

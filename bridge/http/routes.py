@@ -119,9 +119,10 @@ def _broker_away(here: Backend, name: str, found: Stats) -> bool:
 
 
 def _unconfirmed(name: str, found: Stats) -> bool:
-    """Return whether an instance of a route waits for answers of its broker for longer than is usual."""
+    """Return whether a route has messages, and an instance of it waits for its broker longer than is usual."""
     reports = [report for report in found.instances.values() if report.get("unconfirmed_s")]
-    return any(name in cast("Sequence[str]", report.get("routes", (name,))) for report in reports)
+    waits = any(name in cast("Sequence[str]", report.get("routes", (name,))) for report in reports)
+    return waits and name in found.by_route
 
 
 def _away(frame: Frame, broker: str) -> bool:

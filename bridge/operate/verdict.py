@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from bridge.core.orders import RouteState, routes_that
 from bridge.delay.duration import write_duration
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
 from bridge.telemetry.health import WELL
-from bridge.telemetry.subject import STORE, STORE_CLAIM, STORE_CONTENTS
+from bridge.telemetry.subject import STORE, STORE_CLAIM, STORE_CONTENTS, STORE_PARK
 
 #: A process reports every second. What it said before counts as old after this time.
 STALE_S = 5.0
@@ -144,7 +144,8 @@ def judge(known: Known) -> Overall:
         faults = sorted([*faults, *warnings], key=_rank)
         hard = known.away or any(instance.state is InstanceState.STALE for instance in instances)
         level = Severity.FAIL if hard or known.late_ms >= FAILED_MS or not instances else Severity.WARN
-        return Overall(level, _of_faults(faults, overdue) + _ordered(known), faults, instances, known.away)
+        sentence = _of_faults(faults, overdue, _of_some(faults[0], instances, known)) + _ordered(known)
+        return Overall(level, sentence, faults, instances, known.away)
     if known.asked:
         return Overall(Severity.WARN, "Not known: the store has not answered yet.", (), instances)
     if overdue:
@@ -238,8 +239,11 @@ _UNREACHED = frozenset({str(STORE), str(STORE_CLAIM)})
 def _is_of_before(fault: Fault, known: Known, found: Stats) -> bool:
     """Return whether an instance says that the store is away, though it reports there, or the store was away a moment
     ago. Overdue messages prove it right."""
-    reports = fault.instance in found.instances or known.answers_s < STALE_S
-    return fault.subject in _UNREACHED and reports and found.oldest_overdue_ms < LATE_MS
+    is_back = known.answers_s < STALE_S
+    reports = fault.instance in found.instances or is_back
+    # A store without room refuses to park while it reports, and that is true.
+    unreached = fault.subject in _UNREACHED or (fault.subject == str(STORE_PARK) and is_back)
+    return unreached and reports and found.oldest_overdue_ms < LATE_MS
 
 
 def _of_before(fault: Fault) -> Fault:
@@ -307,12 +311,28 @@ def _warnings(known: Known, faults: Sequence[Fault]) -> list[Fault]:
     return [Fault("", "warning", text) for text in warnings if text not in texts]
 
 
-def _of_faults(faults: Sequence[Fault], overdue: str) -> str:
+def _of_some(fault: Fault, instances: Sequence[InstanceVerdict], known: Known) -> str:
+    """Return whose fault it is, if another instance serves the same routes and is well; else ""."""
+    if fault.instance in fault.text:
+        return ""
+    names, served = fault.instance.split(", "), set[str]()
+    for name in names:
+        served |= _routes_of(name, known)
+    well = (each.name for each in instances if each.state is InstanceState.WELL and each.name not in names)
+    return f"instance {fault.instance}: " if any(served & _routes_of(name, known) for name in well) else ""
+
+
+def _routes_of(name: str, known: Known) -> set[str]:
+    report = known.stats.instances.get(name, {}) if known.stats is not None else {}
+    return set(cast("Sequence[str]", report.get("routes", ())))
+
+
+def _of_faults(faults: Sequence[Fault], overdue: str, whose: str) -> str:
     lost = [fault.text for fault in faults if fault.subject == faults[0].subject == str(STORE_CONTENTS)]
     first = ". ".join(lost or [faults[0].text])  # each store has lost its own
     more = f" Troubles: {len(faults)}." if len(faults) > 1 else ""
     late = f" {overdue}" if overdue else ""
-    return f"Trouble: {first}.{more}{late}"
+    return f"Trouble: {whose}{first}.{more}{late}"
 
 
 def _overdue(known: Known) -> str:

@@ -40,14 +40,23 @@ class Watch:
     """Reports overdue messages and a stuck claim loop."""
 
     def __init__(
-        self, clock: StoreClock, wake: Wake, claimer: Claimer, publisher: Publisher, health: Health, ordered: Ordered
+        self,
+        clock: StoreClock,
+        wake: Wake,
+        claimer: Claimer,
+        publisher: Publisher,
+        health: Health,
+        ordered: Ordered,
+        broker: str,
     ) -> None:
+        """``broker``: as sentences call it."""
         self._clock = clock
         self._wake = wake
         self._claimer = claimer
         self._publisher = publisher
         self._health = health
         self._ordered = ordered
+        self._broker = broker
         self._stopping = False
         self._looked_at = -math.inf
         self.overdue_s = 0.0
@@ -76,7 +85,7 @@ class Watch:
         self._health.say(OVERDUE, overdue if self.overdue_s > OVERDUE_S else "", cause="overdue")
         count, waited_s = self._publisher.unanswered()
         self.unconfirmed = (count, waited_s) if waited_s > LATE_S else (0, 0.0)
-        waits = f"the broker has not confirmed published messages: {count}, the oldest for {waited_s:.0f}s"
+        waits = f"{self._broker} has not confirmed published messages: {count}, the oldest for {waited_s:.0f}s"
         self._health.say(Subject("confirms"), waits if waited_s > UNCONFIRMED_S else "", cause="unconfirmed")
         still_s = self._looked_at - self._claimer.passed_at
         stuck = still_s > STUCK_S and not self._stopping

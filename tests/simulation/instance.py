@@ -165,7 +165,9 @@ class Instance:
                     stages.ordered,
                     stages.fullness,
                 ),
-                watch=Watch(store.clock, stages.wake, stages.claimer, stages.publisher, health, stages.ordered),
+                watch=Watch(
+                    store.clock, stages.wake, stages.claimer, stages.publisher, health, stages.ordered, "RabbitMQ"
+                ),
                 store_watch=StoreWatch(look, health),
                 health=health,
                 grace_ms=25_000,

@@ -336,6 +336,7 @@ async def test_routes_of_an_instance_that_waits_for_confirms_are_unconfirmed() -
         for waited_s, unconfirmed in ((2.5, [False, True]), (0.0, [False, False])):
             report = {"health": "All well.", "routes": ["orders"], "unconfirmed_s": waited_s}
             await client.stores.store.meet(4_000, True, json.dumps(report))
+            await client.stores.store_one("orders", 60_000)
             client.backend.look.forget()
             found = {route["name"]: route["unconfirmed"] for route in (await client.get("/routes"))["routes"]}
             assert [found["bills"], found["orders"]] == unconfirmed

@@ -362,3 +362,19 @@ def test_nothing_is_delivered_is_not_said_beside_a_store_that_answers_and_nothin
         assert judge(true).sentence.startswith("Trouble: nothing is delivered: Redis does not answer."), "it is true"
     full = [replace(HERE, troubles={"store park": "nothing is parked: Redis is at its maxmemory"})]
     assert judge(Known(CALM, local=full)).sentence.startswith("Trouble: nothing is parked:")
+
+
+def test_the_trouble_of_an_instance_names_it_where_another_one_serves_its_routes_well() -> None:
+    troubles = {"rabbitmq intake": "nothing is taken from RabbitMQ: RabbitMQ refuses the user or the password"}
+    sick = {"able": False, "health": "no", "troubles": troubles, "routes": ["orders"]}
+    for routes, whose in ((["orders"], "instance b-2: "), (["payments"], "")):
+        well = {**RUNNING, "routes": routes}
+        overall = judge(Known(replace(CALM, instances={"a-1": well, "b-2": sick})))
+        assert overall.sentence == f"Trouble: {whose}{troubles['rabbitmq intake']}."
+
+
+def test_a_store_that_is_back_answers_also_an_instance_that_could_not_park() -> None:
+    here = replace(HERE, troubles={"store park": "nothing is parked: Redis does not answer"})
+    found = replace(CALM, instances={"a-1": RUNNING})
+    assert "has not asked it again yet" in judge(Known(found, local=[here], answers_s=2.0)).sentence
+    assert "nothing is parked" in judge(Known(found, local=[here])).sentence

@@ -33,7 +33,7 @@ def test_the_oldest_overdue(next_dues_ms: list[int | None], seconds: float) -> N
 class Watched:
     def __init__(self) -> None:
         self.house = house = House()
-        self.watch = Watch(house.clock, house.wake, house.claimer, house.publisher, house.health, Ordered({}))
+        self.watch = Watch(house.clock, house.wake, house.claimer, house.publisher, house.health, Ordered({}), "Kafka")
         for shard in range(SHARDS):
             self.house.wake.learnt(shard, None)
 

@@ -105,7 +105,7 @@ class RabbitGenerator:
         if self._confirmed() >= load.count and not self._ended.done():
             self._ended.set_result(now)
         allowed = load.allowed(now - self._began, self._confirmed())
-        while self._sent < allowed:
+        while self._sent < allowed and self._link.connection.is_open:  # one that closed ends the wait of ``run``
             out = bytearray()
             for number in range(self._sent, min(allowed, self._sent + _AT_ONCE)):
                 now = time.time()
