@@ -196,8 +196,8 @@ class Stats:
 
     @property
     def waiting(self) -> int:
-        """Return how many messages wait, held and claimed ones included, as the counts of the routes do. Without the
-        canaries, which nobody sent."""
+        """Return how many messages wait, held and claimed ones included, as the counts of the routes do. Canaries do
+        not count: postdate sends them itself."""
         canaries = sum(route.parked for name, route in self.by_route.items() if is_canary(name))
         return max(0, self.parked + self.claimed - canaries)
 

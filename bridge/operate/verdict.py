@@ -180,7 +180,7 @@ def judge_instances(known: Known) -> list[InstanceVerdict]:
 
 #: Stands for the report of an instance on another machine that cannot write one.
 _MUTE = MappingProxyType({"health": "it cannot report while Redis refuses writes"})
-#: As long as nobody can have reported for ``STALE_S``, silence proves nothing.
+#: The store is back for less than ``STALE_S``: an instance may be well and not have reported yet.
 _UNHEARD = MappingProxyType({"health": "it has not reported yet since Redis answers again"})
 
 

@@ -2,9 +2,8 @@
 does not answer or has lost messages.
 
 One instance of all reports. It holds a short lease in the store, and notes there what it has reported; another takes
-over when the lease ends, and goes on from there. Without the store
-there is no lease, so each instance reports that it does not answer. A report that the URL does not accept is sent again
-with the next look, so nothing is forgotten.
+over when the lease ends, and goes on from there. Without the store there is no lease, so each instance reports that it
+does not answer. A report that the URL does not accept is sent again with the next look, so nothing is forgotten.
 """
 
 from __future__ import annotations

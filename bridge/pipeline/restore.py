@@ -163,12 +163,10 @@ class Restorer:
         """Return those rows whose messages wait and are not in the store, as they are now.
 
         ``began_s`` (monotonic): when the caller began. Rows of messages that arrived before are parked soon after.
-        ``hold`` is awaited before each look: it extends the caller's turn, or takes another.
+        ``hold`` is awaited before each further look: it extends the caller's turn, or takes another.
         """
         absent = list(rows)
         for _ in range(_LOOKS):
-            if hold is not None:
-                await hold()
             asked_s = time.monotonic()
             absent = await self._absent(absent)
             now_s = time.monotonic()
@@ -177,6 +175,8 @@ class Restorer:
             if not absent or now_s >= began_s + _SETTLE_S:
                 break
             await asyncio.sleep(began_s + _SETTLE_S - now_s)
+            if hold is not None:
+                await hold()
         return absent
 
     async def _absent(self, rows: Sequence[JournalMessage]) -> list[JournalMessage]:

@@ -34,8 +34,8 @@ class Receipt:
 @dataclass
 class Verdict:
     """``lost`` and ``mangled`` list message numbers. ``copies`` counts arrivals beyond the first, and ``misordered``
-    first arrivals behind a later message of the same key and due moment. ``produced_twice``: the intake itself has a
-    second copy of so many, which gets an id of its own."""
+    first arrivals behind a later message of the same key and due moment. ``produced_twice`` counts
+    records that the intake itself has a second time; the second gets an id of its own."""
 
     owed: int = 0
     arrived: int = 0

@@ -41,7 +41,8 @@ class JournalServer(Server):
         return {message_id: row.message.state for message_id, row in rows if row.message.envelope}
 
     def carry_out(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Carry out a transaction, unless its connection is lost before. If it is lost after it, nobody learns that."""
+        """Carry out a transaction, unless its connection is lost before. If the connection is lost after it, the caller
+        gets an error all the same."""
         breaks = self.breaking and self.random.random() < self.breaking
         if breaks and self.random.random() < 0.5:
             raise JournalUnavailable("the connection was lost")

@@ -37,7 +37,7 @@ def _cold(world: World) -> dict[int, Counter[tuple[str, bytes]]]:
 
 
 def _look_at_tiers(world: World) -> None:
-    """A message that was accepted is in one tier or in both, and nobody is told of a loss that was none."""
+    """A message that was accepted is in one tier or in both, and no loss is reported that did not happen."""
     assert world.journal is not None
     world.look_for_missing()
     rows, left, accepted, kept = world.journal.memory.rows, world.left(), world.broker.accepted, world.kept()
