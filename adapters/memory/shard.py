@@ -37,6 +37,8 @@ _ENTRY_BYTES = 28
 _TRIM_EVERY = 8
 #: How long the store remembers a park or reject token.
 TOKEN_MS = 3_600_000
+#: How long a name holds others up after its moment.
+_LINE_KEPT_MS = 60_000
 
 
 def _due_ms(envelope: bytes) -> int:
@@ -449,8 +451,8 @@ class Shard:
 
     def line_up(self, named: Sequence[tuple[bytes, int]]) -> list[int]:
         """Return the due moments of messages that wait for earlier ones with the same name."""
-        now_ms = self.now_ms()
-        self.lines = {name: due_ms for name, due_ms in self.lines.items() if due_ms > now_ms}
+        past_ms = min([self.now_ms(), *(due_ms for _, due_ms in named)]) - _LINE_KEPT_MS
+        self.lines = {name: due_ms for name, due_ms in self.lines.items() if due_ms > past_ms}
         found = []
         for name, due_ms in named:
             self.lines[name] = max(due_ms, self.lines.get(name, 0))

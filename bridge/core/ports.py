@@ -221,7 +221,8 @@ class ParkingStore(Protocol):
     async def line_up(self, shard: int, named: Sequence[tuple[bytes, int]]) -> list[int]:
         """Let messages wait for earlier ones with the same name. ``named``: names and due moments, in their order.
 
-        Return the due moment of each: its own, or the latest one of that name that has not come yet.
+        Return the due moment of each: its own, or the latest one of that name, if that came less than a minute before
+        the moments of this call.
         """
 
     async def recent(self, shard: int) -> list[bytes]:

@@ -180,17 +180,27 @@ class Origins:
         assert await store.done(0, at(101)) == {*at(101)}
         assert await park(store, message, origins=at(102)) == Parked((), (), ())
 
-    async def test_a_name_waits_for_the_latest_moment_of_that_name_that_has_not_come(self, rig: Rig) -> None:
+    async def test_a_name_waits_for_the_latest_moment_of_that_name(self, rig: Rig) -> None:
         store, now_ms = await rig.open(), await rig.now_ms()
         soon, late = now_ms + 60_000, now_ms + 90_000
         assert await store.line_up(0, [(b"a", late), (b"b", soon), (b"a", soon)]) == [late, soon, late]
-        assert await store.line_up(0, [(b"a", soon), (b"b", late), (b"c", 1)]) == [late, late, 1]
+        assert await store.line_up(0, [(b"a", soon), (b"b", late), (b"c", soon)]) == [late, late, soon]
         assert await store.line_up(1, [(b"a", soon)]) == [soon]
 
-    async def test_a_moment_that_has_come_holds_nothing_up(self, rig: Rig) -> None:
+    async def test_what_is_parked_after_an_outage_stays_behind_an_earlier_one_whose_moment_has_come(
+        self, rig: Rig
+    ) -> None:
         store, now_ms = await rig.open(), await rig.now_ms()
-        await store.line_up(0, [(b"a", now_ms - 1)])
-        assert await store.line_up(0, [(b"a", now_ms - 5)]) == [now_ms - 5]
+        first, second, other = (now_ms - 900_000 + wait for wait in (2_000, 500, 300))
+        assert await store.line_up(0, [(b"a", first)]) == [first]
+        assert await store.line_up(0, [(b"b", other)]) == [other]
+        assert await store.line_up(0, [(b"a", second)]) == [first]
+
+    async def test_a_moment_that_came_a_minute_ago_holds_nothing_up(self, rig: Rig) -> None:
+        store, now_ms = await rig.open(), await rig.now_ms()
+        await store.line_up(0, [(b"a", now_ms - 70_000)])
+        await store.line_up(0, [(b"b", now_ms)])
+        assert await store.line_up(0, [(b"a", now_ms - 80_000)]) == [now_ms - 80_000]
 
     async def test_what_is_marked_is_owed_nothing_more(self, rig: Rig) -> None:
         store = await rig.open()
