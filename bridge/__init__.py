@@ -39,8 +39,8 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
                   ``check``, ``doctor``, ``export``, ``importing``, ``replay`` (of Kafka's intake), the webhook
 - ``lab/``        demo, bench and compare
 - ``http/``       the process beside the bridge: API, access, metrics, health; ``page/``: the page, without a build step
-- ``cli/``        ``commands`` is the table of the commands; ``acts`` has the verbs. Endpoints and commands read
-                  input, call an ``Operator`` and print documents
+- ``cli/``        ``commands`` is the table of the commands; ``acts`` has the verbs, ``operation`` those over a filter.
+                  Endpoints and commands read input, call an ``Operator`` and print documents
 
 To add
 

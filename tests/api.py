@@ -126,9 +126,9 @@ class Api:
         found: str = (await self.call("POST", "/messages", 201, new))["id"]
         return found
 
-    async def bury(self, reason: str = "unroutable: no queue") -> str:
+    async def bury(self, reason: str = "unroutable: no queue", **more: Any) -> str:
         """Make a dead letter; return its id."""
-        one = (await self.schedule(after="0s")).encode()
+        one = (await self.schedule(after="0s", **more)).encode()
         self.stores.memory.clock.advance(10)  # type: ignore[attr-defined]
         (claimed,) = (await self.stores.store.claim([int(_shard(one))], 10, 10**6, 60_000, 0)).values()
         assert not isinstance(claimed, StoreUnavailable)

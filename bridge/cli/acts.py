@@ -2,106 +2,101 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from bridge.cli.acting import settings_for
+from bridge.cli.filters import Filters, with_filters
+from bridge.cli.operation import BulkWays, at_matching
 from bridge.cli.options import (
     AtOption,
     ConfigOption,
     IdsArgument,
     InOption,
-    KeyOption,
     NoteOption,
     Output,
     OutputOption,
-    ReasonOption,
-    RouteOption,
     YesOption,
+    declared,
 )
-from bridge.cli.select import at_dead_letters, at_messages
+from bridge.cli.select import at_messages
 from bridge.core.errors import SettingsError
-from bridge.desk.rows import Filter
+from bridge.core.state import State
+from bridge.operate.bulk import RATE
 from bridge.operate.moments import read_due
-from bridge.operate.verbs import CANCEL, DELIVER, RESCHEDULE, RETRY
+from bridge.operate.verbs import CANCEL, DELIVER, RESCHEDULE, RETRY, Verb
 
 
-def cancel(
-    ids: IdsArgument = None,
-    key: KeyOption = None,
-    route: RouteOption = None,
-    dead: Annotated[
-        bool, typer.Option("--dead", help="Delete all dead letters, or those that match --route and --reason.")
-    ] = False,
-    reason: ReasonOption = None,
-    note: NoteOption = "",
-    yes: YesOption = False,
-    config: ConfigOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
-    """Delete parked messages or dead letters. They are never delivered.
+class Cancellable(StrEnum):
+    """The states of messages that can be cancelled."""
 
-    A claimed message is being sent already: it stays, and the exit code is 5.
-    """
-    settings = settings_for(config)
-    if dead:
-        if ids or key is not None:
-            raise SettingsError("--dead selects by filter. Leave out ids and --key.")
-        return at_dead_letters(CANCEL, settings, Filter(route=route, reason=reason), note, yes, output)
-    if reason is not None:
-        raise SettingsError("--reason selects dead letters. Add --dead.")
-    return at_messages(CANCEL, settings, ids, key, route, note, output)
+    PARKED = "parked"
+    DEAD = "dead"
 
 
-def reschedule(
-    ids: IdsArgument = None,
-    key: KeyOption = None,
-    route: RouteOption = None,
-    after: InOption = None,
-    at: AtOption = None,
-    note: NoteOption = "",
-    config: ConfigOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
-    """Change when parked messages are due. A time in the past means now."""
-    due = read_due(after, at)
-    at_messages(RESCHEDULE, settings_for(config), ids, key, route, note, output, due)
+StateOption = Annotated[
+    Cancellable | None, typer.Option("--state", help="With filters. Default: parked, with --reason dead.")
+]
+EveryOption = Annotated[bool, typer.Option("--all", help="All messages, without a filter.")]
+BulkRateOption = Annotated[
+    int,
+    typer.Option("--max-rate", metavar="N", min=1, max=100_000, help="With filters: at most this many a second."),
+]
+_WHICH = (
+    "Name them by ids, by --key with --route, or by the filters of `postdate list`. With filters, it counts and asks "
+    "first."
+)
 
 
-def deliver(
-    ids: IdsArgument = None,
-    key: KeyOption = None,
-    route: RouteOption = None,
-    note: NoteOption = "",
-    config: ConfigOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
-    """Make parked messages due now. A running postdate then publishes them."""
-    at_messages(DELIVER, settings_for(config), ids, key, route, note, output)
+def _command(verb: Verb, text: str) -> Callable[..., None]:
+    """Return the command of a verb. ``text`` is its help; a verb has only the options that it can use."""
+
+    def command(
+        ids: IdsArgument = None,
+        *,
+        given: StateOption = None,
+        after: InOption = None,
+        at: AtOption = None,
+        filters: Filters,
+        everything: EveryOption = False,
+        note: NoteOption = "",
+        max_rate: BulkRateOption = RATE,
+        yes: YesOption = False,
+        config: ConfigOption = None,
+        output: OutputOption = Output.TEXT,
+    ) -> None:
+        due = read_due(after, at) if verb.takes_due else None
+        settings, key, route = settings_for(config), filters["key"], filters["route"]
+        others = any(value for name, value in filters.items() if name not in ("key", "route"))
+        filtered = others or everything or given is not None
+        if ids and filtered:
+            raise SettingsError("Give ids or filters, not both. To say why, use --note.")
+        if not filtered and (ids or key is not None):
+            return at_messages(verb, settings, ids, key, route, note, output, due)
+        if not filtered and route is None:
+            raise SettingsError("Give ids, --key with --route, filters as `postdate list` has, or --all.")
+        state = State(given.value) if given else verb.states[-1 if filters["reason"] else 0]
+        return at_matching(verb, settings, state, filters, due, BulkWays(note, max_rate, yes), output)
+
+    own = {"given": len(verb.states) > 1, "after": verb.takes_due, "at": verb.takes_due}
+    parameters = inspect.signature(command, eval_str=True).parameters.values()
+    command.__doc__ = text.replace("\n\n", f"\n\n{_WHICH}\n\n", 1)
+    return with_filters(declared(command, [found for found in parameters if own.get(found.name, True)]))
 
 
-def retry(
-    ids: IdsArgument = None,
-    key: KeyOption = None,
-    route: RouteOption = None,
-    reason: ReasonOption = None,
-    everything: Annotated[bool, typer.Option("--all", help="Retry all dead letters.")] = False,
-    note: NoteOption = "",
-    yes: YesOption = False,
-    config: ConfigOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
-    """Park dead letters again, due now. Each starts with its full number of tries.
-
-    Select them by ids, by key, or by a filter. Refused cancellations are skipped, because they are never
-    delivered.
-    """
-    settings = settings_for(config)
-    if not ids and key is None:
-        if not (everything or route is not None or reason is not None):
-            raise SettingsError("Give ids, --key with --route, a filter (--route, --reason), or --all.")
-        return at_dead_letters(RETRY, settings, Filter(route=route, reason=reason), note, yes, output)
-    if everything or reason is not None:
-        raise SettingsError("--all and --reason select by filter. Leave out ids and --key.")
-    return at_messages(RETRY, settings, ids, key, route, note, output)
+cancel = _command(
+    CANCEL,
+    "Delete parked messages or dead letters. They are never delivered.\n\n"
+    "A claimed message is being sent already: it stays, and with ids or --key the exit code is 5.",
+)
+reschedule = _command(RESCHEDULE, "Change when parked messages are due. A time in the past means now.\n\n")
+deliver = _command(DELIVER, "Make parked messages due now. A running postdate then publishes them.\n\n")
+retry = _command(
+    RETRY,
+    "Park dead letters again, due now. Each starts with its full number of tries.\n\n"
+    "Refused cancellations are skipped, because they are never delivered.",
+)

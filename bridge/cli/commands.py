@@ -83,19 +83,25 @@ COMMANDS = {
         "Delete parked messages or dead letters.",
         (
             "postdate cancel --key order-4711 --route orders",
-            "postdate cancel --dead --reason bad_header",
-            "postdate list --route orders --header tenant=acme --all -o jsonl | jq -r .id | xargs postdate cancel",
+            "postdate cancel --route orders --header tenant=acme --note 'wrong campaign'",
+            "postdate cancel --state dead --reason bad_header --yes",
         ),
     ),
     "reschedule": Command(
         "bridge.cli.acts:reschedule",
         "Change when parked messages are due.",
-        ("postdate reschedule 1gd4r5kq2000ab3c9d00 --at 2026-12-24T18:00:00Z",),
+        (
+            "postdate reschedule 1gd4r5kq2000ab3c9d00 --at 2026-12-24T18:00:00Z",
+            "postdate reschedule --route orders --due-before 1h --in 2h",
+        ),
     ),
     "deliver": Command(
         "bridge.cli.acts:deliver",
         "Make parked messages due now.",
-        ("postdate deliver --key order-4711 --route orders",),
+        (
+            "postdate deliver --key order-4711 --route orders",
+            "postdate deliver --route orders --due-before 1h --max-rate 500",
+        ),
     ),
     "retry": Command(
         "bridge.cli.acts:retry",
@@ -186,7 +192,7 @@ _ApiOption = Annotated[
 
 _EXIT_CODES = (
     "\b\nExit codes: 0 success, 1 failed, 2 wrong usage or settings, 3 not found,\n"
-    "4 broker or Redis unreachable, 5 refused (already being sent, or not allowed),\n"
+    "4 broker, Redis or API unreachable, 5 refused (being sent, or not allowed),\n"
     "130 interrupted."
 )
 

@@ -12,10 +12,12 @@ from bridge.cli.filters import Filters, criteria_in, with_filters
 from bridge.cli.listing import Looking
 from bridge.cli.options import ConfigOption
 from bridge.cli.output import line
+from bridge.core.errors import SettingsError
 from bridge.core.state import State
 from bridge.desk.past import AuditEntry
 from bridge.desk.protocol import Desk
 from bridge.operate.export import exported
+from bridge.operate.select import strange_filter
 from bridge.operate.stores import at_desk
 from bridge.settings import settings_from
 from bridge.telemetry.printable import say
@@ -57,4 +59,7 @@ def export(
         await desk.note(AuditEntry(user(), "export", which or "all messages", count))
         return count
 
-    say(f"Messages: {at_desk(settings, write)}.")
+    count = at_desk(settings, write)
+    say(f"Messages: {count}.")
+    if not count and (text := strange_filter(settings.routes, filters["route"], filters["reason"])):
+        raise SettingsError(text)

@@ -48,6 +48,7 @@ def replay_intake(
     route: str,
     since: str | None,
     ways: tuple[Overdue, Pace],
+    note: str,
     dry_run: bool,
     yes: bool,
     output: Output,
@@ -61,14 +62,14 @@ def replay_intake(
     if route not in settings.routes:
         raise SettingsError(unknown_route(settings.routes, route))
     refuse_without_store(settings, route)
-    found = asyncio.run(_replay(settings, route, since, ways, dry_run, yes))
+    found = asyncio.run(_replay(settings, route, since, ways, note, dry_run, yes))
     facts(output, found, [(name, str(value)) for name, value in found.items()])
     if dry_run:
         say("Nothing was changed, because of --dry-run.")
 
 
 async def _replay(
-    settings: Settings, route: str, since: str | None, ways: tuple[Overdue, Pace], dry_run: bool, yes: bool
+    settings: Settings, route: str, since: str | None, ways: tuple[Overdue, Pace], note: str, dry_run: bool, yes: bool
 ) -> dict[str, Any]:
     stores, broker = KeptStores(settings, route), settings.routes[route].broker
     log: LogReplay | None = None
@@ -95,7 +96,7 @@ async def _replay(
         await replay.put(putback, Looking("Put back, of"))
         found = _document(replay, putback, since_ms, await replay.follow())
         what = f"route {route} from its intake, due since {write_moment(since_ms)}"
-        await desk.note(AuditEntry(user(), "restore", what, found["parked"] + found["dead"]))
+        await desk.note(AuditEntry(user(), "restore", what, found["parked"] + found["dead"], note))
         return found
     finally:
         if log is not None:

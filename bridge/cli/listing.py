@@ -15,7 +15,7 @@ from bridge.cli.acting import operate, settings_for
 from bridge.cli.filters import Filters, criteria_in, key_in, with_filters
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import rounded, rows, table, wait
-from bridge.cli.select import judge_strange_route, not_configured
+from bridge.cli.select import explain_nothing, no_match
 from bridge.core.errors import SettingsError
 from bridge.core.state import State
 from bridge.delay.duration import read_moment_ms
@@ -121,7 +121,13 @@ def list_messages(
         return _Rows([{**row, "wait": wait(row["due_ms"], now_ms)} for row in found], more, now_ms)
 
     found = operate(settings, gather, route)
-    _report(settings, output, state, route, found)
+    # Of what left the store, the reason may be the note of an operator.
+    reason = None if state is Listed.HISTORY else filters["reason"]
+    # No head before an error.
+    if found.rows or output is not Output.TEXT or not no_match(settings, route, reason):
+        _print(settings, output, state, found)
+    if not found.rows:
+        explain_nothing(settings, route, reason)
     if found.more:
         say(f"More than {limit} messages match. Use --limit, --all, or a filter.")
 
@@ -132,13 +138,6 @@ class _Rows(NamedTuple):
     rows: list[dict[str, Any]]
     more: bool
     now_ms: int
-
-
-def _report(settings: Settings, output: Output, state: Listed, route: str | None, found: _Rows) -> None:
-    if found.rows or output is not Output.TEXT or not not_configured(settings, route):  # no head before an error
-        _print(settings, output, state, found)
-    if not found.rows:
-        judge_strange_route(settings, route)
 
 
 def _print(settings: Settings, output: Output, state: Listed, found: _Rows) -> None:
@@ -219,8 +218,9 @@ class Looking:
         self._verb = verb
         self._said_s = time.monotonic()
 
-    def __call__(self, looked_at: int) -> None:
-        """Take how many messages were looked at."""
+    def __call__(self, looked_at: int, total: int | None = None) -> None:
+        """Take how many messages were looked at, of how many."""
         if time.monotonic() - self._said_s > _SAY_S and sys.stderr.isatty():
             self._said_s = time.monotonic()
-            say(f"{self._verb} {looked_at:,} messages. Ctrl+C stops.")
+            of = "" if total is None else f" of {total:,}"
+            say(f"{self._verb} {looked_at:,}{of} messages. Ctrl+C stops.")

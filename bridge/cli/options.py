@@ -33,10 +33,9 @@ RouteOption = Annotated[
     str | None,
     typer.Option("--route", metavar="ROUTE", help="Only this route. Required with --key if there are several routes."),
 ]
-ReasonOption = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Only dead letters whose reason starts with this text.")
+NoteOption = Annotated[
+    str, typer.Option("--note", metavar="TEXT", help="Why you do this: the reason in the audit log and in the API.")
 ]
-NoteOption = Annotated[str, typer.Option("--note", metavar="TEXT", help="Why you do this. The audit log keeps it.")]
 InOption = Annotated[str | None, typer.Option("--in", metavar="DURATION", help="Delay, e.g. 5m or 1h30m.")]
 AtOption = Annotated[
     str | None,

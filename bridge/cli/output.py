@@ -85,7 +85,7 @@ def rounded(ms: int, from_ms: int = 1000) -> str:
     return write_duration(ms if ms < from_ms else ms // 1000 * 1000)
 
 
-def confirm(verb: str, what: str, count: int, sample: Iterable[str]) -> None:
+def confirm(verb: str, what: str, count: int | str, sample: Iterable[str]) -> None:
     """Ask whether to act on that many. Raises as ``ask``."""
     ask(f"{what.capitalize()} to {verb}: {count}.", f"{verb.capitalize()} these {what} ({count})?", sample)
 

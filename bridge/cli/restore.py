@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import time
-from contextlib import suppress
 from functools import partial
 from typing import Annotated
 
@@ -16,6 +13,7 @@ from bridge.cli.filters import Filters, key_in, with_filters
 from bridge.cli.from_intake import SinceOption, replay_intake
 from bridge.cli.importing import MaxRateOption, OverdueOption
 from bridge.cli.listing import Looking
+from bridge.cli.operation import followed
 from bridge.cli.options import ConfigOption, DryRunOption, NoteOption, Output, OutputOption, YesOption
 from bridge.cli.output import ask, facts
 from bridge.core.errors import FAILED, SettingsError
@@ -28,9 +26,6 @@ from bridge.pipeline.putback import RATE, Overdue, Pace
 from bridge.pipeline.restore import RestoreOrder
 from bridge.settings import settings_from
 from bridge.telemetry.printable import complain
-
-#: How often a running restore is asked for its progress.
-_ASK_S = 0.25
 
 
 @partial(with_filters, names=("route", "key", "due_after", "due_before"))
@@ -68,7 +63,7 @@ def restore_messages(
             raise SettingsError("--from-intake needs a ROUTE, and takes no other filter.")
         if NAMED.get():
             raise SettingsError("--from-intake reads Kafka and writes to Redis itself. Leave out --api.")
-        return replay_intake(settings_from(config), route, since, (overdue, Pace(max_rate)), dry_run, yes, output)
+        return replay_intake(settings_from(config), route, since, (overdue, Pace(max_rate)), note, dry_run, yes, output)
     if since is not None:
         raise SettingsError("--since belongs to --from-intake. Use --due-after.")
     order = read_order(
@@ -105,14 +100,5 @@ async def _restore(
             return preview.counts, ""
         fact = f"Messages to restore: {preview.count}. Due now: {preview.counts.overdue}."
         ask(fact, "Restore them?", [fact])
-    looking, found = Looking("Looked at"), await operator.restore(order, note)
-    # Ctrl+C between two questions: an exception inside a call of the database has crashed the process.
-    interrupted = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
-    while found.state == "running":
-        with suppress(TimeoutError):
-            await asyncio.wait_for(interrupted.wait(), _ASK_S)
-            raise KeyboardInterrupt
-        found = await operator.operation(found.id)
-        looking(found.done + found.skipped)
+    found = await followed(operator, await operator.restore(order, note), "Looked at")
     return found.counts, "" if found.state == "done" else found.text

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class ReasonKind(StrEnum):
-    """The first word of a reason. Users filter by it (`postdate list --reason`)."""
+    """The first word of a reason. Users filter by it (`postdate list --reason WORD`)."""
 
     # of a message as it arrives
     BAD_HEADER = "bad_header"

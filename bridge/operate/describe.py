@@ -170,15 +170,27 @@ def commands_for(row: Row) -> dict[str, str]:
 
 
 def open_payload(row: Row) -> Opened:
-    """Open what was read of a payload. Raises ``ValueError`` where that is too little."""
-    if not row.broker:
-        return Opened({}, {}, {}, row.payload, row.size)
-    return broker_of(row.broker).payloads.open_payload(row)
+    """Open what was read of a payload. A whole one that its broker's reader refuses is a body as it is, with the
+    fault. Raises ``ValueError`` where too little was read."""
+    fault: dict[str, object] = {}
+    if row.broker:
+        try:
+            return broker_of(row.broker).payloads.open_payload(row)
+        except ValueError as error:
+            if len(row.payload) < row.size:
+                raise
+            fault = {"unreadable": str(error)}
+    return Opened({}, {}, fault, row.payload, row.size)
 
 
 def headers_in(row: Row) -> Iterable[tuple[str, object]]:
     """Iterate over the headers of what was read of a payload. Raises ``ValueError`` where that is too little."""
-    return broker_of(row.broker).payloads.headers_of(row.payload) if row.broker else ()
+    try:
+        return broker_of(row.broker).payloads.headers_of(row.payload) if row.broker else ()
+    except ValueError:
+        if len(row.payload) < row.size:
+            raise
+        return ()
 
 
 def headers_of(properties: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

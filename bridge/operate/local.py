@@ -242,7 +242,6 @@ class LocalOperator:
         reason: str = "",
         *,
         what: str = "",
-        progress: Progress = silent,
     ) -> list[doc.VerbResult]:
         """Act in batches; write one entry for all."""
         desk = await self._stores.desk()
@@ -251,7 +250,6 @@ class LocalOperator:
         for at in range(0, len(ids), _BATCH):
             batch = [message_id.encode() for message_id in ids[at : at + _BATCH]]
             results += await verb.act(desk, batch, moment_ms, reason)
-            progress(len(results))
         changed = [result.id for result in results if result.code == FINE]
         if changed:
             await self._note(verb.name, what or named(changed), len(changed), reason)

@@ -49,8 +49,8 @@ class Operator(Protocol):
     async def ids_of_key(self, key: bytes, route: str | None) -> list[str]:
         """Return the ids of the messages with a key. The route may be None where only one is configured.
 
-        Raises ``SettingsError`` where the route is missing, ``NotFound``, and ``Refused`` for a key that too many
-        messages have.
+        Raises ``SettingsError`` where the route is missing, or is not configured and has none, ``NotFound``, and
+        ``Refused`` for a key that too many messages have.
         """
 
     async def search(self, text: str, route: str | None) -> doc.SearchResult:
@@ -73,9 +73,8 @@ class Operator(Protocol):
         reason: str = "",
         *,
         what: str = "",
-        progress: Progress = silent,
     ) -> list[doc.VerbResult]:
-        """Act on messages. The audit log calls them ``what``. ``progress`` is told on how many it has acted.
+        """Act on messages. The audit log calls them ``what``.
 
         Raises ``SettingsError`` for a due moment that is too far away.
         """
@@ -128,7 +127,7 @@ class Operator(Protocol):
     async def order(self, names: Sequence[str], state: RouteState, reason: str = "") -> list[doc.RouteCounts]:
         """Pause routes, drain them, or let them run. All instances follow within about a second.
 
-        Raises ``NotFound`` for an unknown route, ``Refused`` for one without a store.
+        Raises ``NotFound`` or ``SettingsError`` for an unknown route, ``Refused`` for one without a store.
         """
 
     async def stats(self) -> doc.StatsFacts:

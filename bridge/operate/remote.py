@@ -37,6 +37,7 @@ from bridge.operate.describe import body_of
 from bridge.operate.find import Criteria
 from bridge.operate.operator import Due, Progress, silent
 from bridge.operate.restoring import given
+from bridge.operate.select import unknown_route
 from bridge.operate.send import judge
 from bridge.operate.verbs import RESTORE, Verb, ordering
 from bridge.pipeline.restore import RestoreOrder
@@ -189,13 +190,14 @@ class HttpOperator:
             if page.next is not None:
                 raise Refused(
                     f"Key {text!r} is not unique on route {route!r}. Messages: {len(ids)} or more. "
-                    "Find yours with `postdate list --key`, and use its id."
+                    "Find yours with `postdate list --key KEY`, and use its id."
                 )
         if ids:
             return ids
         found = await self.search(fsdecode(key), route)
         fact = f"No message has key {text!r} on route {route!r}"
         if not found.found:
+            await self._judge_routes([route] if route else [])
             raise NotFound(f"{fact}: {found.text}.")
         last = (await self.show(found.found[0].id)).body.hidden.partition(": ")[2]
         raise NotFound(f"{fact}: {last} (id {found.found[0].id}).")
@@ -229,7 +231,6 @@ class HttpOperator:
         reason: str = "",
         *,
         what: str = "",
-        progress: Progress = silent,
     ) -> list[doc.VerbResult]:
         """Send a request for each message. The API writes an entry for each, which names its id."""
         results: list[doc.VerbResult] = []
@@ -240,7 +241,6 @@ class HttpOperator:
             else:
                 answer = await self.ask(verb.method, path, {"reason": reason, **_due(due)})
             results.append(_result(message_id, answer))
-            progress(len(results))
         return results
 
     async def preview(self, verb: Verb, chosen: Selection, due: Due | None = None) -> doc.DryRun:
@@ -294,16 +294,28 @@ class HttpOperator:
         return doc.Routes.model_validate_json(await self._get("/routes")).routes
 
     async def routes_for(self, state: RouteState, names: Sequence[str] | None) -> list[str]:
-        """Return these, or those with a store. The settings of the API count, and it refuses what it does not know."""
+        """Return these, or those with a store. The settings of the API count. A route that has left them can be
+        resumed."""
         if names:
+            await self._judge_routes([] if state is RouteState.RUNNING else names)
             return list(dict.fromkeys(names))
         return [route.name for route in await self.routes() if route.mode == "redis"]
+
+    async def _judge_routes(self, names: Sequence[str]) -> None:
+        """Raise ``SettingsError`` for a route that the API does not know."""
+        known = [route.name for route in await self.routes()] if names else []
+        for name in names:
+            if name not in known:
+                raise SettingsError(unknown_route(known, name))
 
     async def order(self, names: Sequence[str], state: RouteState, reason: str = "") -> list[doc.RouteCounts]:
         found = []
         for name in names:
             path = f"/routes/{quote(name, safe='')}/{ordering(state).name}"
-            answer = await self._done("PUT", path, {"reason": reason})
+            try:
+                answer = await self._done("PUT", path, {"reason": reason})
+            except NotFound as error:
+                raise SettingsError(str(error)) from None
             found.append(doc.RouteCounts.model_validate_json(answer.content))
         return found
 

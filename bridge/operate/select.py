@@ -6,11 +6,15 @@ import os
 from collections.abc import Collection, Sequence
 
 from bridge.core.errors import NotFound, Refused, SettingsError
+from bridge.core.reasons import ReasonKind
 from bridge.desk.protocol import Desk
 from bridge.operate.where import ended, entries_of_key, not_seen
 from bridge.parking.identity import shard_of
 from bridge.settings import Settings
 from bridge.settings.mistakes import nearest
+
+#: The first words of reasons. A message that the store damaged has one that no broker and no stage gives.
+_REASONS = sorted((*ReasonKind, "damaged"))
 
 
 def read_ids(texts: Sequence[str]) -> list[bytes]:
@@ -29,8 +33,8 @@ def read_ids(texts: Sequence[str]) -> list[bytes]:
 async def ids_of_key(desk: Desk, settings: Settings, key: bytes, route: str | None) -> list[bytes]:
     """Return the ids of the messages with this key.
 
-    Raises ``SettingsError`` where the route is missing, ``NotFound``, and ``Refused`` for a key that too many messages
-    have.
+    Raises ``SettingsError`` where the route is missing, or is not configured and has none, ``NotFound``, and
+    ``Refused`` for a key that too many messages have.
     """
     name = _route(settings, route)
     found = await desk.find(name, key)
@@ -38,14 +42,16 @@ async def ids_of_key(desk: Desk, settings: Settings, key: bytes, route: str | No
     if found.unlisted:
         raise Refused(
             f"Key {text!r} is not unique on route {name!r}. Messages: {found.unlisted}. "
-            "Find yours with `postdate list --key`, and use its id."
+            "Find yours with `postdate list --key KEY`, and use its id."
         )
     if not found.ids:
         fact = f"No message has key {text!r} on route {name!r}"
         if entries := await entries_of_key(desk, name, key):
             raise NotFound(f"{fact}: {ended(entries[0])} (id {entries[0].id.decode()}).")
-        if text := strange_route(settings, name):
-            raise NotFound(f"{fact}. {text}")
+        if name not in settings.routes:
+            raise SettingsError(unknown_route(settings.routes, name))
+        if text := no_store(settings, name):
+            raise NotFound(f"{fact}. {text[0].upper()}{text[1:]}.")
         raise NotFound(f"{fact}: {await not_seen(desk)}.")
     return found.ids
 
@@ -66,13 +72,14 @@ def unknown_route(routes: Collection[str], route: str) -> str:
     return f"Route {route!r} is not configured. {hint}"
 
 
-def strange_route(settings: Settings, route: str | None) -> str:
-    """Return why a route should have no messages: it is not configured, or has no store; "" for neither. Pure.
-    Previous settings may have parked some."""
-    if route is None or route in settings.routes:
-        text = no_store(settings, route)
-        return text and f"{text[0].upper()}{text[1:]}."
-    return unknown_route(settings.routes, route)
+def strange_filter(routes: Collection[str], route: str | None, reason: str | None) -> str:
+    """Return why no message can match: the route is not one of ``routes``, or no reason starts like this; "" for
+    neither. Pure."""
+    if route is not None and route not in routes:
+        return unknown_route(routes, route)
+    if reason and not any(word.startswith(reason) or reason.startswith(f"{word}:") for word in _REASONS):
+        return f"No reason starts with {reason!r}. Known reasons: {', '.join(_REASONS)}."
+    return ""
 
 
 def no_store(settings: Settings, route: str | None = None) -> str:

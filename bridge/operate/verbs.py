@@ -37,7 +37,7 @@ _REFUSALS: Mapping[str, str] = MappingProxyType(
 _SPARED = "spared"
 _CANCELLATION = (
     "it is a cancellation that was refused, and is never delivered. Delete it with `postdate cancel`, and cancel "
-    "the message it meant with `postdate cancel --key`"
+    "the message it meant with `postdate cancel --key KEY`"
 )
 
 

@@ -23,11 +23,11 @@ def shown(page: Watched) -> str:
 
 
 def js(page: Watched, code: str, *given: Any) -> Any:
-    """Call a function of the page's own modules: ``words``, ``state``, ``messages``, ``message``."""
-    imports = "Promise.all(['words', 'state', 'messages', 'message'].map((name) => import(`./page/${name}.js`)))"
+    """Call a function of the page's own modules: ``words``, ``state``, ``messages``, ``message``, ``verbs``."""
+    names = "words, state, messages, message, verbs"
+    imports = f"Promise.all('{names}'.split(', ').map((name) => import(`./page/${{name}}.js`)))"
     return page.page.evaluate(
-        f"async (given) => {{ const [words, state, messages, message] = await {imports}; return ({code})(...given); }}",
-        list(given),
+        f"async (given) => {{ const [{names}] = await {imports}; return ({code})(...given); }}", list(given)
     )
 
 
@@ -190,6 +190,29 @@ def test_a_failed_search_offers_a_command_that_works(open_page: OpenPage, stand_
     call = "(text, routes) => message.showCommand(text, routes)"
     assert js(page, call, "1gd4r5kq2000ab3c9d00", []) == "postdate show 1gd4r5kq2000ab3c9d00"
     assert js(page, call, "order-1", ["orders"]) == "postdate show --key order-1 --route orders"
+
+
+def test_a_verb_over_a_filter_shows_one_command_that_is_accepted(open_page: OpenPage, stand_in: str) -> None:
+    page = open_page(stand_in)
+    dead = {"state": "dead", "reason": "unroutable"}
+    cases: list[tuple[str, dict[str, Any], dict[str, str], str]] = [
+        ("cancel", {"state": "parked", "route": "orders", "header": "tenant=a b"}, {}, "wrong campaign"),
+        ("cancel", {**dead, "min_tries": 2}, {}, ""),
+        ("retry", dead, {}, ""),
+        ("retry", {"state": "dead"}, {}, ""),
+        ("reschedule", {"state": "parked", "due_before": "1h"}, {"in": "2h"}, ""),
+        ("deliver", {"state": "parked", "unknown": "x"}, {}, ""),
+    ]
+    call = "(verb, filter, due, note) => verbs.cliFor(verb, { filter }, due, note)"
+    shown = [js(page, call, *case) for case in cases]
+    assert shown == [
+        "postdate cancel --state parked --route orders --header 'tenant=a b' --note 'wrong campaign'",
+        "postdate cancel --state dead --reason unroutable --min-tries 2",
+        "postdate retry --reason unroutable",
+        "postdate retry --all",
+        "postdate reschedule --due-before 1h --in 2h",
+        "",  # it would take too much
+    ]
 
 
 def test_a_bulk_operation_that_still_counts_shows_the_number_of_the_dry_run(

@@ -192,6 +192,24 @@ class OperatorSuite:
         with pytest.raises(NotFound, match="no such operation"):
             await rig.operator.stop("unknown")
 
+    @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+    async def test_a_verb_acts_on_all_that_match_a_filter_as_the_preview_counted_them(
+        self, rig: OperatorRig, verb: Verb
+    ) -> None:
+        state = State.PARKED if State.PARKED in verb.states else State.DEAD
+        for tenant in "aab":
+            await (rig.send(tenant=tenant) if state is State.PARKED else rig.client.bury(headers={"tenant": tenant}))
+        due = IN_AN_HOUR if verb.takes_due else None
+        chosen = Selection(None, state, Criteria(header=("tenant", "a")))
+        assert (await rig.operator.preview(verb, chosen, due)).count == 2
+        ended = await rig.ended((await rig.operator.bulk(verb, chosen, due, 1000, "a note")).id)
+        assert (ended.state, ended.done, ended.skipped, ended.reason) == ("done", 2, 0, "a note")
+        now_ms = await rig.operator.now_ms()
+        changed = [message async for message in rig.operator.messages(State.PARKED, chosen.wanted)]
+        assert len(changed) == (0 if verb.becomes is State.GONE else 2)
+        assert all(((message.due_ms or 0) <= now_ms) != verb.takes_due for message in changed)
+        assert len(await listed(rig.operator, state)) == (1 if verb in (CANCEL, RETRY) else 3)
+
     async def test_a_cancelled_message_is_restored_from_the_journal_after_a_preview(self, rig: OperatorRig) -> None:
         order = RestoreOrder(JournalFilter((Written.WAITING, *UNDONE), "orders"))
         with pytest.raises(Refused, match=r"journal\.url"):
@@ -216,10 +234,8 @@ class OperatorSuite:
 
     async def test_dead_letters_are_retried_by_their_ids(self, rig: OperatorRig) -> None:
         dead = await rig.client.bury()
-        acted: list[int] = []
-        results = await rig.operator.act(RETRY, [dead, GONE], progress=acted.append)
+        results = await rig.operator.act(RETRY, [dead, GONE])
         assert [result.code for result in results] == [FINE, NOT_FOUND]
-        assert acted[-1] == 2
         assert await listed(rig.operator, State.DEAD) == []
 
     # -- routes and the system ----------------------------------------------------------------------------------------
@@ -235,9 +251,12 @@ class OperatorSuite:
         (resumed,) = await rig.operator.order(["orders"], RouteState.RUNNING)
         assert resumed.state == "running"
 
-    async def test_an_unknown_route_takes_no_order(self, rig: OperatorRig) -> None:
-        with pytest.raises((NotFound, SettingsError), match="is not configured"):
-            await rig.operator.order(await rig.operator.routes_for(RouteState.PAUSED, ["order"]), RouteState.PAUSED)
+    async def test_an_unknown_route_is_a_mistake_and_takes_no_order(self, rig: OperatorRig) -> None:
+        for names in (["order"], ["orders", "order"]):
+            with pytest.raises(SettingsError, match=r"'order' is not configured\. Did you mean 'orders'"):
+                await rig.operator.routes_for(RouteState.PAUSED, names)
+        with pytest.raises(SettingsError, match=r"'order' is not configured\. Did you mean 'orders'"):
+            await rig.operator.ids_of_key(b"order-1", "order")
 
     async def test_the_numbers_count_what_waits(self, rig: OperatorRig) -> None:
         await rig.send()

@@ -284,7 +284,7 @@ class TestFine:
         assert one in shell("list", "--state", "dead")
         assert json.loads(shell("show", one, "-o", "json"))["body_base64"] == "/yBubyBlbnZlbG9wZQ=="
         assert "reason" in shell("show", one)
-        shell("cancel", "--dead", "--reason", "damaged", "--yes")
+        shell("cancel", "--reason", "damaged", "--yes")
         assert shell.rows("list", "--state", "dead") == []
 
     def test_a_limit_that_hides_messages_is_reported(self, shell: Shell) -> None:
@@ -378,13 +378,14 @@ class TestFine:
         assert "\tcancelled\t" in shell("cancel", shell.send())
 
     def test_a_route_that_is_not_configured_and_has_no_messages_is_a_mistake(self, shell: Shell) -> None:
-        for words in (["list"], ["retry", "--all", "--yes"], ["cancel", "--dead", "--yes"]):
+        for words in (["list"], ["retry", "--all", "--yes"], ["cancel", "--state", "dead", "--yes"]):
             code, out = shell.ended(*words, "--route", "ordres")
             assert (code, out if words == ["list"] else "") == (2, "")  # no header line before the error
             assert "Route 'ordres' is not configured. Did you mean 'orders'?" in shell.said
         assert shell.ended("list", "--route", "ordres", "-o", "json") == (2, "[]\n")
-        assert shell.ended("cancel", "--key", "k", "--route", "ordres")[0] == 3
-        assert "Did you mean 'orders'?" in shell.said
+        for words in (["cancel", "--key", "k"], ["show", "--key", "k"], ["export"]):
+            assert shell.ended(*words, "--route", "ordres")[0] == 2
+            assert "Did you mean 'orders'?" in shell.said
 
     def test_a_table_on_a_terminal_has_one_line_per_message_with_the_whole_id(
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
@@ -430,19 +431,19 @@ class TestDeadLetters:
     def test_many_are_retried_by_a_filter_and_others_stay(self, shell: Shell) -> None:
         first, second = shell.dead("unroutable: a"), shell.dead("unroutable: b")
         bad = shell.dead("bad_header: c")
-        assert json.loads(shell("retry", "--reason", "unroutable", "--yes", "-o", "json")) == {"retried": 2}
+        assert json.loads(shell("retry", "--reason", "unroutable", "--yes", "-o", "json"))["done"] == 2
         assert shell.states() == {first: "parked", second: "parked", bad: "dead"}
 
     def test_many_are_cancelled_and_what_is_parked_stays(self, shell: Shell) -> None:
         shell.dead("bad_header: a")
         kept = shell.send()
-        assert json.loads(shell("cancel", "--dead", "--yes", "-o", "json")) == {"cancelled": 1}
+        assert shell("cancel", "--state", "dead", "--yes") == "cancelled  1\n"
         assert shell.states() == {kept: "parked"}
 
     def test_without_a_terminal_many_dead_letters_are_untouched_without_yes(self, shell: Shell) -> None:
         one = shell.dead("bad_header: a")
-        assert "Dead letters to retry: 1." in shell.refused("retry", "--all")
-        assert "--yes" in shell.refused("cancel", "--dead")
+        assert "Messages to retry: 1. Confirm with --yes" in shell.refused("retry", "--all")
+        assert "--yes" in shell.refused("cancel", "--state", "dead")
         assert shell.states() == {one: "dead"}
 
 
@@ -476,7 +477,9 @@ class TestWrong:
             (["show"], "--key"),
             (["show", "x"], "is not a message id"),
             (["cancel", "x", "--key", "k"], "Give ids, or --key"),
-            (["cancel", "--reason", "x"], "--dead"),
+            (["cancel", "--reason", "x"], "Known reasons: bad_header,"),
+            (["cancel", "1gd4r5kq2000ab3c9d00", "--reason", "x"], "use --note"),
+            (["list", "--reason", "unrouteable"], "No reason starts with 'unrouteable'. Known reasons:"),
             (["retry"], "--all"),
             (["run", "--workers", "0"], "1 to 64"),
             (["run", "--log-level", "loud"], "log.level"),
@@ -537,12 +540,13 @@ class TestWhatLeftTheStore:
         shell("reschedule", one, "--in", "2h")
         shell("cancel", one, "--note", "customer called")
         shell("retry", "--all", "--yes", "--note", "queue is back")
-        entries = shell.rows("audit", "--limit", "4")
-        assert [entry["verb"] for entry in entries] == ["retry", "cancel", "reschedule", "send"]
-        assert [entry["messages"] for entry in entries] == [1, 1, 1, 1]
-        assert (entries[1]["via"], entries[1]["what"]) == ("cli", one)
-        assert [entry["reason"] for entry in entries[:3]] == ["queue is back", "customer called", None]
-        assert entries[0]["what"] == "dead letters"
+        entries = shell.rows("audit", "--limit", "5")
+        assert [entry["verb"] for entry in entries] == ["bulk retry", "bulk retry", "cancel", "reschedule", "send"]
+        assert [entry["messages"] for entry in entries] == [1, 0, 1, 1, 1]
+        assert (entries[2]["via"], entries[2]["what"]) == ("cli", one)
+        reasons = [entry["reason"] for entry in entries[:4]]
+        assert reasons == ["queue is back", "queue is back", "customer called", None]
+        assert entries[1]["what"].endswith('{"state": "dead"}')
         assert entries[0]["who"]
         assert shell.states() == {dead: "parked"}
 
@@ -620,7 +624,7 @@ class TestHowItEnds:
         one, other = shell.dead(reason), shell.dead("unroutable: nobody")
         assert shell.ended("retry", one)[0] == 5
         assert "is never delivered" in shell.said
-        assert json.loads(shell("retry", "--all", "--yes", "-o", "json")) == {"retried": 1}
+        assert json.loads(shell("retry", "--all", "--yes", "-o", "json"))["done"] == 1
         assert shell.states() == {one: "dead", other: "parked"}
 
     def test_5_where_a_key_may_not_be_taken(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

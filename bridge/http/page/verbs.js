@@ -62,27 +62,32 @@ const OPTIONS = {
   reason: "--reason",
   due_after: "--due-after",
   due_before: "--due-before",
+  header: "--header",
+  min_size: "--min-size",
+  min_tries: "--min-tries",
+  parked_after: "--parked-after",
+  parked_before: "--parked-before",
 };
 
-/** `postdate list` with this filter; "" for one that the command does not have: without it, it would list too much. */
-export function listCommand(filter, more = "") {
+/** A filter as options; null for one that the commands do not have: without it, they would take too much. */
+function optionsOf(filter) {
   const given = Object.entries(filter).filter(([, value]) => value != null && value !== "" && value !== 0);
-  if (given.some(([name]) => !OPTIONS[name])) return "";
-  return `postdate list${given.map(([name, value]) => ` ${OPTIONS[name]} ${quoted(String(value))}`).join("")}${more}`;
+  if (given.some(([name]) => !OPTIONS[name])) return null;
+  return given.map(([name, value]) => ` ${OPTIONS[name]} ${quoted(String(value))}`).join("");
 }
 
-/** The same in a terminal. A verb over a filter takes what `list` finds; dead letters have filters of their own. */
-function cliFor(verb, { ids, filter }, due, note = "") {
-  const why = note ? ` --note ${quoted(note)}` : "";
-  if (ids) return `postdate ${verb} ${ids.map(quoted).join(" ")}${dueOption(due)}${why}`;
-  const { state, route, reason, ...rest } = filter;
-  if (state === "dead" && !Object.values(rest).some(Boolean)) {
-    const which = [route && `--route ${quoted(route)}`, reason && `--reason ${quoted(reason)}`].filter(Boolean);
-    const all = verb === "cancel" ? ["--dead", ...which] : which.length ? which : ["--all"];
-    return `postdate ${verb} ${all.join(" ")}${why}`;
-  }
-  const list = listCommand(filter, " --all -o jsonl");
-  return list && `${list} | jq -r .id | xargs -r postdate ${verb}${dueOption(due)}${why}`;
+/** `postdate list` with this filter; "" for one that it does not have. */
+export function listCommand(filter, more = "") {
+  const options = optionsOf(filter);
+  return options == null ? "" : `postdate list${options}${more}`;
+}
+
+/** The same in a terminal; "" for a filter that the commands do not have. Only `cancel` has a choice of states. */
+export function cliFor(verb, { ids, filter }, due, note = "") {
+  const why = dueOption(due) + (note ? ` --note ${quoted(note)}` : "");
+  if (ids) return `postdate ${verb} ${ids.map(quoted).join(" ")}${why}`;
+  const options = optionsOf(verb === "cancel" ? filter : { ...filter, state: null });
+  return options == null ? "" : `postdate ${verb}${options || " --all"}${why}`;
 }
 
 // -- when -------------------------------------------------------------------------------------------------------------
