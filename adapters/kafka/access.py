@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ from aiokafka.errors import (
     IllegalSaslStateError,
     KafkaConnectionError,
     KafkaError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    RequestTimedOutError,
     SaslAuthenticationFailed,
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
@@ -30,6 +34,7 @@ from bridge.core.errors import BrokerUnavailable, Refused
 from bridge.settings import Kafka
 
 _ASK_MS = 3000
+_NO_ANSWER = (NodeNotReadyError, RequestTimedOutError, KafkaTimeoutError)
 _NO_RIGHT = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
 
 
@@ -123,7 +128,16 @@ def sentence(error: BaseException, rules: Kafka) -> str:
         return f"{where} does not answer in time"
     if isinstance(error, GroupCoordinatorNotAvailableError):
         return f"no coordinator of the consumer group '{rules.group}' answers"
-    return _of_rights(error, rules) or str(error) or type(error).__name__
+    return _of_rights(error, rules) or plain(error, where)
+
+
+def plain(error: BaseException, where: str = "Kafka") -> str:
+    """Describe any other error: first what an operator knows, behind it the text of aiokafka."""
+    text = str(error).removesuffix(".") or type(error).__name__
+    if not isinstance(error, _NO_ANSWER):
+        return text
+    node = re.search(r"node id ([\w-]+)", text)
+    return f"broker {node[1]} of {where} does not answer ({text})" if node else f"{where} does not answer ({text})"
 
 
 def _of_tls(error: ssl.SSLError, where: str) -> str:

@@ -23,6 +23,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
 from adapters.kafka import refusals
+from adapters.kafka.access import plain
 from adapters.kafka.outgoing import OutgoingRecord
 from bridge.core.message import Outcome, Refusal
 from bridge.core.reasons import ReasonKind
@@ -170,7 +171,7 @@ class PartitionQueue:
         keyless = len(self._sent) == 1 and self._sent[0].key is None
         refusal = refusals.of_error(error, self.tp, keyless)
         if refusal is None or not once:
-            self._break(str(error))
+            self._break(plain(error))
             return
         take_back(self._producer, self.tp, len(self._sent))
         if refusal.reason.kind in refusals.OF_TOPIC or refusal.again_ms is not None:

@@ -315,7 +315,7 @@ class Shard:
         self._wake_if_nearer(dues_ms)
         return len(dues_ms)
 
-    def hold(self, member: bytes, reason: str) -> bool:
+    def hold(self, member: bytes, reason: str | None) -> bool:
         """claimed -> held."""
         if not self._holds(member):
             return False
@@ -323,9 +323,10 @@ class Shard:
         envelope = self.messages[message_id]
         self._move("hold", message_id, Guard.LEASED, HELD_MS + _due_ms(envelope), member)
         self._route_add("held", route_in(envelope), 1)
-        self._try_no_more(message_id)
         if reason:
             self._refuse(message_id, envelope, reason)
+        elif reason is not None:
+            self._try_no_more(message_id)
         return True
 
     def let_go(self, instance: str, step: HeldStep, limit: int, gap_us: int) -> LetGo:

@@ -323,7 +323,7 @@ class MemoryStore:
         lost = self._lost.pop(number, None)
         return self.memory.shards[number].recover(0, lost) if lost else 0
 
-    async def hold(self, holds: Iterable[tuple[Claim, str]]) -> int:
+    async def hold(self, holds: Iterable[tuple[Claim, str | None]]) -> int:
         async with self._call():
             return sum(self._of(claim).hold(claim.id + claim.token, reason) for claim, reason in holds)
 

@@ -395,10 +395,10 @@ class RedisStore:
             first, _ = self._lost.get(shard, (token, token))
             self._lost[shard] = first, token
 
-    async def hold(self, holds: Iterable[tuple[Claim, str]]) -> int:
+    async def hold(self, holds: Iterable[tuple[Claim, str | None]]) -> int:
         """Keep claimed messages until their route may go on. Return how many claims were still held."""
-        by_shard = _by_shard((claim, (claim.id + claim.token, reason)) for claim, reason in holds)
-        return await self._each("hold", by_shard)
+        rows = ((claim, (claim.id + claim.token, "=" if why is None else why)) for claim, why in holds)
+        return await self._each("hold", _by_shard(rows))
 
     async def let_go(
         self, steps: Mapping[int, HeldStep], limit: int, gap_us: int = 0

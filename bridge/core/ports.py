@@ -267,9 +267,10 @@ class DeliveringStore(Protocol):
     async def release(self, releases: Iterable[Release]) -> int:
         """Park messages again. Return how many were still the caller's."""
 
-    async def hold(self, holds: Iterable[tuple[Claim, str]]) -> int:
+    async def hold(self, holds: Iterable[tuple[Claim, str | None]]) -> int:
         """Keep messages of routes that are paused, at their rate or missing, in the order of due moment and id, until
-        ``let_go``. One with a reason counts as refused. Return how many were still the caller's."""
+        ``let_go``. One with a reason counts as refused, one with "" does not, and with None it counts as before.
+        Return how many were still the caller's."""
 
     async def let_go(
         self, steps: Mapping[int, HeldStep], limit: int, gap_us: int = 0

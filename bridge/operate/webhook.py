@@ -29,11 +29,13 @@ from bridge.settings import Webhook
 
 log = structlog.get_logger("postdate")
 
-#: Seconds between two looks at the store, after one that it did not answer, and that a look may take.
-_LOOK_S, _AGAIN_S, _PATIENCE_S = 5.0, 1.0, 3.0
+#: Seconds between two looks at the store, and after one that it did not answer.
+_LOOK_S, _AGAIN_S = 1.0, 0.5
+#: The most and the least that a look may take. It ends when the store's silence becomes an alarm.
+_PATIENCE_S, _SOON_S = 3.0, 0.5
 _TIMEOUT_S = 5.0
-#: The lease lasts for this many looks.
-_LEASE_LOOKS = 4
+#: After this time another instance takes over from one that died.
+_LEASE_S = 5.0
 #: For how long a loss of messages is an alarm, as it is for the alert PostdateStoreLost.
 _LOSS_MS = 3_600_000
 
@@ -80,7 +82,7 @@ def report_on(
         "at": write_moment(found.now_ms),
         "text": f"postdate: {' '.join(news)}",
         "dead_letters": {"new": max(0, new_dead), "total": found.dead},
-        "overdue": {"messages": found.overdue, "oldest_ms": found.oldest_overdue_ms, "alarm": now.overdue},
+        "overdue": {"messages": found.late, "oldest_ms": found.oldest_overdue_ms, "alarm": now.overdue},
         "store": {"away": False, "lost_at": write_moment(now.lost_ms) if now.lost_ms else None},
     }
 
@@ -97,7 +99,7 @@ def _of_messages(before: LastReport, now: LastReport, new_dead: int, found: Stat
         yield f"New dead letters: {new_dead}, {found.dead} in all. See `postdate list --state dead`."
     if now.overdue and not before.overdue:
         oldest = write_duration(found.oldest_overdue_ms)
-        yield f"Overdue messages: {found.overdue}, the oldest by {oldest}. Run `postdate doctor`."
+        yield f"Overdue messages: {found.late}, the oldest by {oldest}. Run `postdate doctor`."
     if before.overdue and not now.overdue:
         yield "No message is overdue any more."
 
@@ -168,10 +170,11 @@ class WebhookReporter:
         reported. Return whether the store answered."""
         after_ms = self._settings.overdue_after
         asked_s = self._asked_s = self._now_s() if self._asked_s is None else self._asked_s
+        left_s = asked_s + after_ms / 1000 - self._now_s()
         try:
-            found = await self._look(_PATIENCE_S)
+            found = await self._look(min(_PATIENCE_S, max(_SOON_S, left_s)))
             desk = await self._desk()
-            leads = await desk.lead("webhook", self._instance, int(_LEASE_LOOKS * _LOOK_S * 1000))
+            leads = await desk.lead("webhook", self._instance, int(_LEASE_S * 1000))
         except (StoreUnavailable, TimeoutError) as error:
             await self._away(str(error), self._now_s() - asked_s)
             return False

@@ -356,7 +356,12 @@ class RateGate:
     async def hold(self) -> None:
         """Hold what may not be published. If the store misses it, ``recover`` parks it as due."""
         waiting, self.waiting = self.waiting, []
-        await self._store.hold((claim, self._missing.get(claim.route, "")) for claim in waiting)
+        await self._store.hold((claim, self._why(claim.route)) for claim in waiting)
+
+    def _why(self, route: str) -> str | None:
+        """Return why a held message of a route counts as refused: "" if not, None if it counts as before. One that
+        waits for its turn may have been refused before, and nothing leaves meanwhile."""
+        return self._missing.get(route, "") if self._limits.get(route) == 0 else None
 
 
 class Turn:

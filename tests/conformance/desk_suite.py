@@ -364,6 +364,16 @@ class Count:
         assert (stats.refused, stats.by_route["orders"].refused) == (1, 1)
         assert stats.overdue == 1
 
+    async def test_a_refused_message_counts_while_it_waits_for_the_turn_that_its_rate_gives(
+        self, desk_rig: DeskRig
+    ) -> None:
+        await desk_rig.park_many([0] * 2)
+        refused, other = await desk_rig.claim()
+        await desk_rig.store.release([Release(refused, 0, 1, "unroutable: no queue")])
+        await desk_rig.store.hold((claim, None) for claim in [other, *await desk_rig.claim()])
+        stats = await desk_rig.desk.stats()
+        assert (stats.held, stats.refused, stats.overdue, stats.by_route["orders"].refused) == (2, 1, 1, 1)
+
     async def test_a_refused_message_that_is_due_for_its_next_try_is_overdue_once(self, desk_rig: DeskRig) -> None:
         await desk_rig.park_many([0] * 3)
         claims = await desk_rig.claim()

@@ -282,8 +282,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.do(self.stores["a"].release(releases)) == expected
 
     @precondition(lambda self: self.claims)
-    @rule(picked=st.lists(picks, min_size=1, max_size=4), reason=st.sampled_from(["", "no_route: a reason"]))
-    def hold(self, picked: list[int], reason: str) -> None:
+    @rule(picked=st.lists(picks, min_size=1, max_size=4), reason=st.sampled_from(["", None, "no_route: a reason"]))
+    def hold(self, picked: list[int], reason: str | None) -> None:
         claims = self.some(picked)
         expected = sum(self.model[claim.shard].hold(claim.id + claim.token, reason) for claim in claims)
         assert self.do(self.stores["a"].hold((claim, reason) for claim in claims)) == expected

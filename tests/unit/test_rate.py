@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from adapters.memory.memory_desk import MemoryDesk
 from bridge.core.errors import StoreUnavailable
+from bridge.core.message import Outcome, Refusal
 from bridge.core.orders import Actor, RouteOrder, RouteState
+from bridge.core.reasons import Reason, ReasonKind
 from bridge.pipeline import gate
 from tests.unit.house import House
 from tests.unit.test_held import held_in, numbers
@@ -79,6 +82,23 @@ async def test_lateness_counts_from_the_turn_that_the_rate_gives() -> None:
     held_ms = house.metrics.routes["orders"].held_ms
     assert 80 <= sum(held_ms.counts) <= 99
     assert 300 < held_ms.total / sum(held_ms.counts) < 700, "half of the second that the burst took"
+
+
+async def test_what_was_refused_counts_as_refused_until_it_leaves_also_while_the_rate_holds_it() -> None:
+    house = await house_with(200, House(rates={"orders": 20.0}))
+    house.sink.answer = Refusal(Reason(ReasonKind.UNROUTABLE, "no such exchange"), again_ms=500)
+    await after(house, 50)
+    seen = []
+    for _ in range(100):
+        await after(house, 20, 0)
+        stats = await MemoryDesk(house.store).stats()
+        seen.append((stats.by_route["orders"].refused, stats.refused))
+    assert 0 not in seen[-1]
+    assert seen == sorted(seen), "none of them left"
+    house.sink.answer = Outcome.CONFIRMED
+    await after(house, 15_000)
+    stats = await MemoryDesk(house.store).stats()
+    assert (stats.refused, stats.waiting) == (0, 0)
 
 
 async def test_a_step_that_reached_the_store_late_is_not_overtaken_by_the_next(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pydantic import SecretStr
 
 from adapters.memory.memory_desk import MemoryDesk
@@ -49,6 +50,11 @@ class TestReport:
         assert text == "postdate: Overdue messages: 2, the oldest by 31s. Run `postdate doctor`."
         assert after(then, late)[0] == ""
         assert after(then, CALM)[0] == "postdate: No message is overdue any more."
+
+    def test_messages_that_the_broker_does_not_confirm_are_counted(self) -> None:
+        report = {"unconfirmed": 3, "unconfirmed_s": 31.0}
+        text, _ = after(LastReport(4, False), replace(CALM, claimed=3, instances={"a-1": report}))
+        assert text == "postdate: Overdue messages: 3, the oldest by 31s. Run `postdate doctor`."
 
     def test_a_short_delay_is_no_alarm(self) -> None:
         late = replace(CALM, overdue=2, by_route={"orders": RouteStats(oldest_overdue_ms=29_000)})
@@ -176,6 +182,33 @@ class TestSending:
         assert [report["text"] for report in self.sent] == [
             "postdate: The store has not answered for 11s. Its messages wait."
         ] * 2
+
+    @pytest.mark.usefixtures("leaping_time")
+    @pytest.mark.parametrize("how", ["frozen", "Redis does not answer (Connection refused). Start it."])
+    async def test_each_instance_reports_a_silent_store_within_a_look_of_overdue_after(self, how: str) -> None:
+        async def look(within_s: float) -> Stats:
+            if self.away == "frozen":
+                await asyncio.sleep(within_s)
+            return await self.look(within_s)
+
+        async def post(report: dict[str, Any]) -> str:
+            delays_s.append(time.monotonic() - away_s)
+            return await self.post(report)
+
+        delays_s: list[float] = []
+        rules = Webhook.model_validate({"overdue_after": "10s"})
+        async with asyncio.TaskGroup() as group:
+            hooks = []
+            for name in ("a", "b", "c"):
+                hook = WebhookReporter(rules, self.open, look, name, post, lambda: time.monotonic())
+                hooks.append(group.create_task(hook.run()))
+                await asyncio.sleep(2.3)  # so that they look at different moments
+            self.away, away_s = how, time.monotonic()
+            await asyncio.sleep(14)
+            for task in hooks:
+                task.cancel()
+        assert [report["store"]["away"] for report in self.sent] == [True] * 3
+        assert 10 <= min(delays_s) <= max(delays_s) < 11.2, "a look is made every second"
 
     async def test_a_store_that_is_away_for_a_moment_is_not_reported(self) -> None:
         for self.now_s, self.away in (

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- claimed -> held: its route is paused, at its rate or missing. It keeps its due moment, and its order among what is
--- held. A message with a reason counts as refused.
+-- held. A message with a reason counts as refused, and one that waits for its turn as it did before.
 --
 -- KEYS  1 due (zset)   2 messages (hash)   3 claims (hash)   4 counts (hash)   5 why (hash)   6 refused (zset)
--- ARGV  two values for each message: member (id+token), reason ('': it is not refused)
+-- ARGV  two values for each message: member (id+token), reason ('': it is not refused, '=': as before)
 -- Returns  the number held; the caller no longer had the others
 --- @include include/claims
 --- @include include/held
@@ -19,9 +19,10 @@ for at = 1, #ARGV, 2 do
     if envelope then
       redis.call('ZADD', DUE, HELD_MS + envelope_due(envelope), id)
       route_add(COUNTS, 'held', envelope_route(envelope), 1)
-      if ARGV[at + 1] ~= '' then
-        refused_add(REFUSED, WHY, id, envelope, ARGV[at + 1])
-      elseif refusals then
+      local reason = ARGV[at + 1]
+      if reason ~= '' and reason ~= '=' then
+        refused_add(REFUSED, WHY, id, envelope, reason)
+      elseif refusals and reason == '' then
         refused_remove(REFUSED, id, envelope)
       end
       held = held + 1

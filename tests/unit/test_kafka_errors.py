@@ -1,0 +1,27 @@
+"""What health says when a request to Kafka fails: plain words first, aiokafka's own text behind them."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka.errors import KafkaError, NodeNotReadyError, NotCoordinatorForGroupError, RequestTimedOutError
+
+from adapters.kafka.access import broker_errors
+from bridge.core.errors import BrokerUnavailable
+from bridge.settings import Kafka
+
+WHERE = "a:9092,b:9092"
+NOT_READY = "Attempt to send a request to node which is not ready (node id 2)"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (NodeNotReadyError(f"{NOT_READY}."), f"broker 2 of {WHERE} does not answer (NodeNotReadyError: {NOT_READY})"),
+        (RequestTimedOutError(), f"{WHERE} does not answer ([Error 7] RequestTimedOutError)"),
+        (NotCoordinatorForGroupError(), "[Error 16] NotCoordinatorForGroupError"),
+    ],
+)
+def test_a_broker_that_is_away_is_named_before_the_text_of_the_library(error: KafkaError, words: str) -> None:
+    with pytest.raises(BrokerUnavailable) as caught, broker_errors(Kafka(bootstrap_servers=WHERE)):
+        raise error
+    assert str(caught.value) == words
