@@ -98,9 +98,11 @@ class MemoryDesk:
         self._memory.leads[what] = who, now_ms + ttl_ms
         return True
 
-    async def note_restored(self) -> None:
+    async def note_restored(self, messages: int | None = None) -> None:
         self._check()
-        self._memory.loss = None
+        self._memory.restored += messages or 0
+        if messages is None:
+            self._memory.loss = None
 
     async def note_reported(self, numbers: Mapping[str, int]) -> None:
         self._check()

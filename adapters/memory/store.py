@@ -105,6 +105,7 @@ class Memory:
         self.reported: dict[str, int] = {}
         self.listeners: list[Callable[[int, int], None]] = []
         self.loss: Loss | None = None
+        self.restored = 0
         self.away = ""
         self.full = False
 

@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError
 from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
 from adapters.redis.guard import (
+    LOSS_IN_HEALTH_MS,
     costly_loss_ms,
     count_call,
     counts_in,
@@ -207,11 +208,14 @@ class RedisDesk(RedisPast):
                 await self._client.pexpire(key, ttl_ms)
             return mine
 
-    async def note_restored(self) -> None:
-        """Note the moment beside that of the loss."""
-        now_ms = await self.now_ms()
+    async def note_restored(self, messages: int | None = None) -> None:
+        """Note the number, or the moment of the end, beside that of the loss."""
+        now_ms = await self.now_ms() if messages is None else 0
         with store_errors():
-            await self._client.hset(self._keys.store, "restored_ms", now_ms)
+            if messages is None:
+                await self._client.hset(self._keys.store, "restored_ms", now_ms)
+            else:
+                await self._client.hincrby(self._keys.store, "restored", messages)
 
     async def note_reported(self, numbers: Mapping[str, int]) -> None:
         """Keep it beside the moment of a loss: what takes one takes the other."""
@@ -283,6 +287,8 @@ class RedisDesk(RedisPast):
             ordered(orders),
             cold,
             {name.removeprefix(_REPORTED): value for name, value in made.items() if name.startswith(_REPORTED)},
+            loss_in(made, now_ms, LOSS_IN_HEALTH_MS),
+            made.get("restored_ms", 0),
         )
 
     async def orders(self) -> RouteOrders:

@@ -101,7 +101,7 @@ def judge_agreement(made: Mapping[str, int], shards: int) -> None:
 
 def loss_in(made: Mapping[str, int], now_ms: int, shown_ms: int = LOSS_SHOWN_MS) -> str:
     """Describe the last loss, without a full stop; "" if there was none within ``shown_ms``. Pure."""
-    count, costly_ms = made.get("lost", 0), costly_loss_ms(made)
+    count, restored, costly_ms = made.get("lost", 0), made.get("restored", 0), costly_loss_ms(made)
     if made.get("restored_ms", -1) >= made.get("lost_ms", 0):
         return ""
     if "lost_ms" not in made or now_ms - made["lost_ms"] >= (shown_ms if costly_ms else MOVES_LOST_SHOWN_MS):
@@ -111,6 +111,8 @@ def loss_in(made: Mapping[str, int], now_ms: int, shown_ms: int = LOSS_SHOWN_MS)
         cost = f"Messages lost: about {count}"
     if costly_ms and not count:  # each instance counts once a second, and may have seen none yet
         cost += ", and any that were parked in its last second"
+    elif costly_ms and restored:
+        cost = f"Messages still lost: about {max(0, count - restored)}. Restored: {restored}"
     return f"Redis was emptied, or replaced by an older copy of its data, at {write_moment(made['lost_ms'])}. {cost}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -137,7 +138,8 @@ class Stats:
     ``instances_lost`` counts those of them that another instance has removed, since the store was first used.
     ``parked`` counts the ``cold`` messages, too, which only the journal has.
     Where the store ``refuses_writes``, instances cannot report, so none may be listed though some run.
-    ``lost_ms``: when the store last came back without messages that it had; 0 if it did not.
+    ``lost_ms``: when the store last came back without messages that it had; 0 if it did not. ``loss`` says so while it
+    is a trouble, "" if not. ``restored_ms``: when a restore last brought back everything; 0 if none did.
     ``reported`` is what the webhook has reported, as ``note_reported`` kept it; empty if nothing was.
     ``lost`` has the instances that were lost, as ``lost_instances`` returns them. ``orders`` are those of the routes.
     """
@@ -164,6 +166,14 @@ class Stats:
     orders: RouteOrders = field(default_factory=dict)
     cold: int = 0
     reported: Mapping[str, int] = field(default_factory=dict)
+    loss: str = ""
+    restored_ms: int = 0
+
+    @property
+    def restored_ago_ms(self) -> float:
+        """Return how long ago a restore ended the last loss; infinity while there is a loss, or where none was."""
+        over = self.restored_ms >= max(1, self.lost_ms) and not self.loss
+        return self.now_ms - self.restored_ms if over else math.inf
 
     @property
     def all_warnings(self) -> list[str]:
@@ -272,4 +282,6 @@ def together(stats: Sequence[Stats]) -> Stats:
         orders={route: order for store in stats for route, order in store.orders.items()},
         cold=sum(store.cold for store in stats),
         reported=stats[0].reported,
+        loss=". ".join(store.loss for store in stats if store.loss),
+        restored_ms=max(store.restored_ms for store in stats),
     )

@@ -77,8 +77,8 @@ class Desk(PastDesk, Protocol):
 
         With 0 ``who`` gives its lease back."""
 
-    async def note_restored(self) -> None:
-        """Note that all that the journal has of the last loss is back: the loss is no trouble any more."""
+    async def note_restored(self, messages: int | None = None) -> None:
+        """Note how many of the lost messages are back. None: all that the journal has, so the loss is over."""
 
     async def note_reported(self, numbers: Mapping[str, int]) -> None:
         """Keep what the webhook has reported, for the instance that reports next."""
@@ -147,10 +147,10 @@ class Desks:
         """Take or extend a lease in the first store."""
         return await self._desks[0].lead(what, who, ttl_ms)
 
-    async def note_restored(self) -> None:
+    async def note_restored(self, messages: int | None = None) -> None:
         """Note it in each store."""
         for desk in self._desks:
-            await desk.note_restored()
+            await desk.note_restored(messages)
 
     async def note_reported(self, numbers: Mapping[str, int]) -> None:
         """Keep it in the first store."""

@@ -23,6 +23,8 @@ from bridge.telemetry.subject import STORE, STORE_CLAIM, STORE_CONTENTS, STORE_P
 STALE_S = 5.0
 #: Overdue by less is usual under load; by more it is a failure.
 LATE_MS, FAILED_MS = 1000, 10_000
+#: An instance looks for a loss every 5 s, and such a look takes 6 s. What it said before a restore is over.
+_RESTORED_MS = 15_000
 #: Names of routes in the sentence.
 _NAMED_MAX = 5
 _START = "Start one with `postdate run`"
@@ -210,7 +212,7 @@ def _without_past(instance: InstanceVerdict, known: Known, found: Stats) -> Inst
     that has just answered: it waits for some seconds between two attempts."""
     faults = tuple(
         dict.fromkeys(
-            _of_before(fault) if _is_of_before(fault, known, found) else fault
+            _of_before(fault) if _is_of_before(fault, known, found) else _counted_down(fault, found)
             for fault in instance.faults
             if not _is_over(fault, known, found)
         )
@@ -219,17 +221,25 @@ def _without_past(instance: InstanceVerdict, known: Known, found: Stats) -> Inst
 
 
 def _is_over(fault: Fault, known: Known, found: Stats) -> bool:
-    """Return whether the store has none of the overdue or refused messages of a fault. Dead letters were refused.
+    """Return whether the store has none of the overdue or refused messages of a fault, or has those back that it had
+    lost. Dead letters were refused.
 
     The store does not know when claimed messages are due. The instance does, but for what it saw before an outage.
     """
     match fault.subject.split(" "):
+        case ["store", "contents"] | ["journal", "restore"]:
+            return found.restored_ago_ms < _RESTORED_MS
         case ["overdue"]:
             return (not found.claimed or known.answers_s < STALE_S) and found.oldest_overdue_ms < LATE_MS
         case ["route", name] if fault.instance in found.instances:
             counts = found.by_route.get(name)
             return counts is None or not (counts.refused or counts.dead)
     return False
+
+
+def _counted_down(fault: Fault, found: Stats) -> Fault:
+    """Say of a loss what the store says now: a restore counts it down, and all instances say the same."""
+    return fault._replace(text=found.loss) if found.loss and fault.subject == str(STORE_CONTENTS) else fault
 
 
 #: Subjects of an instance that does not reach the store to deliver.

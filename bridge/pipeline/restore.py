@@ -123,6 +123,7 @@ class Restorer:
                 fates = await putback.put([_returning(row) for row in missing])
                 if not order.dry_run:
                     await self._remember(missing, fates, now_ms, order.by)
+                    await self._count_down(missing, fates)
             absent = {row.id for row in missing}
             restored.counts.update((row.route, Fate.THERE) for row in rows if row.id not in absent)
             restored.counts.update((row.route, fates[row.id]) for row in missing)
@@ -224,6 +225,12 @@ class Restorer:
         await self._note("restored", None, parked, now_ms, by)
         await self._note("skipped", Written.SKIPPED, ids[Fate.OVERDUE_SKIPPED], now_ms, by)
         await self._note("replaced", Written.REPLACED, ids[Fate.KEY_TAKEN], now_ms, by)
+
+    async def _count_down(self, rows: Sequence[JournalMessage], fates: Mapping[bytes, Fate]) -> None:
+        """Note how many of the lost messages are back."""
+        back = [row for row in rows if row.state not in UNDONE and fates.get(row.id) in (Fate.PARKED, Fate.DEAD)]
+        if back:
+            await self._desk.note_restored(len(back))
 
     async def _note(self, name: str, state: Written | None, ids: Sequence[bytes], now_ms: int, by: str) -> None:
         if ids:

@@ -52,6 +52,12 @@ def test_a_loss_is_reported_for_a_limited_time() -> None:
     assert loss_in({**made, "restored_ms": made["lost_ms"] - 1}, made["lost_ms"] + 2) == text, "of an earlier loss"
 
 
+@pytest.mark.parametrize(("restored", "left"), [(12_000, 27), (12_027, 0), (12_030, 0)])
+def test_what_a_restore_has_brought_back_is_not_counted_as_lost(restored: int, left: int) -> None:
+    made = {"lost_ms": 1_800_000_000_000, "lost": 12_027, "restored": restored}
+    assert loss_in(made, made["lost_ms"] + 1).endswith(f"Messages still lost: about {left}. Restored: {restored}")
+
+
 def test_moves_that_are_lost_without_a_message_are_no_trouble_for_a_day() -> None:
     """A failover may take back the last deliveries and nothing that was parked."""
     made = {"format": 1, "shards": 8, "id": 5, "lost_ms": 1_800_000_000_000, "lost": 0}

@@ -681,6 +681,7 @@ class TestWatch:
         assert house.health.sentence() == WELL
         (entry,) = house.memory.audit
         assert (entry.verb, entry.messages, str(entry.by)) == ("restore", 1, "postdate (journal.restore)")
+        assert house.memory.restored == 1, "the sentence about the loss counts it down"
         assert await delivered(house) == ["a"]
 
 

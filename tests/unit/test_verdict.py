@@ -287,6 +287,20 @@ def test_a_refusal_is_over_when_the_store_has_no_refused_and_no_dead_message_of_
     assert not judge(Known(CALM, local=levels)).well, "the store does not know its messages"
 
 
+def test_a_restore_counts_a_loss_down_in_one_sentence_and_ends_it_at_once() -> None:
+    said = {"store contents": "Redis was emptied. Messages lost: about 900", "journal restore": "Redis lacks: 100"}
+    local = [replace(HERE, troubles=said), replace(HERE, name="a-2", troubles=said)]
+    during = replace(CALM, lost_ms=4_000, loss="Redis was emptied. Messages still lost: about 300. Restored: 600")
+    overall = judge(Known(during, local=local))
+    assert overall.faults[-1].text == during.loss
+    assert [fault.subject for fault in overall.faults] == ["journal restore", "store contents"]
+    back = replace(CALM, lost_ms=4_000, restored_ms=9_000)
+    assert judge(Known(back, local=local)).well
+    again = replace(back, lost_ms=9_500, loss="Redis was emptied. Messages lost: about 4")
+    assert again.loss in [fault.text for fault in judge(Known(again, local=local)).faults], "of a later loss"
+    assert not judge(Known(replace(back, now_ms=30_000), local=local)).well, "it has looked again since then"
+
+
 def test_paused_and_draining_routes_are_named_whatever_else_is_wrong() -> None:
     orders = {"orders": PAUSED, "last": DRAINED}
     troubles, named = [replace(HERE, troubles={"a": "x"})], " Paused: orders. Draining: last."

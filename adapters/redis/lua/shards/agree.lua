@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Writes what all instances must agree on where it is missing, and notes a loss that an instance has seen.
 --
--- KEYS  1 store (hash: format, shards, id, secret; lost_ms, lost, lost_from_ms, lost_older and emptied describe the
---       last loss)
+-- KEYS  1 store (hash: format, shards, id, secret; lost_ms, lost, lost_from_ms, lost_older, emptied and restored
+--       describe the last loss)
 -- ARGV  1 format, which replaces an older one   2 shards   3 id for a store without one
 --       4 number of lost messages, or -1   5 secret for a store without one
 --       6 ms before which all was settled when the instance looked last (0: unknown)
@@ -30,7 +30,7 @@ if lost >= 0 then
     from_ms = from_ms > 0 and noted_from_ms > 0 and math.min(from_ms, noted_from_ms) or from_ms + noted_from_ms
   else
     noted_ms = now_ms
-    redis.call('HDEL', STORE, 'emptied')
+    redis.call('HDEL', STORE, 'emptied', 'restored')
   end
   if ARGV[8] == '1' then redis.call('HSET', STORE, 'emptied', 1) end
   redis.call('HSET', STORE, 'lost_ms', string.format('%d', noted_ms), 'lost', lost)
