@@ -30,13 +30,13 @@ _ORDERED: dict[int | str, Any] = {202: {"model": RouteFacts}, **problems(404, 40
 @reads.get("/routes", summary="List routes", responses={200: {"model": Routes}, **problems()})
 async def list_routes(here: Here, who: Who) -> Response:
     """List the configured routes with their state and counts."""
-    return reply(Routes(routes=await _all(here, who)))
+    return reply(Routes(routes=await all_routes(here, who)))
 
 
 @reads.get("/routes/{route}", summary="Show a route", responses={200: {"model": RouteFacts}, **problems(404)})
 async def show_route(route: str, here: Here, who: Who) -> Response:
     """Show one route."""
-    found = [facts for facts in await _all(here, who) if facts.name == route]
+    found = [facts for facts in await all_routes(here, who) if facts.name == route]
     if not found:
         raise NotFound(unknown_route(here.settings.routes, route))
     return reply(found[0])
@@ -45,7 +45,7 @@ async def show_route(route: str, here: Here, who: Who) -> Response:
 def _endpoint(verb: RouteVerb) -> Callable[..., Any]:
     async def order(route: str, here: Here, who: Who, why: WithReason | None = None) -> Response:
         (counted,) = await here.operator(who).order([route], verb.state, why.reason if why else "")
-        known = [facts for facts in await _all(here, who) if facts.name == route]
+        known = [facts for facts in await all_routes(here, who) if facts.name == route]
         return reply(known[0] if known else {"name": counted.name, "state": verb.state.value}, 202)
 
     return order
@@ -64,7 +64,7 @@ for _verb in ROUTE_VERBS:
     )
 
 
-async def _all(here: Backend, who: Caller) -> list[RouteFacts]:
+async def all_routes(here: Backend, who: Caller) -> list[RouteFacts]:
     """Return all routes, with what the processes on this machine report of them."""
     found = Stats(0, 0, 0, 0, 0, None, {}, {}, ())
     with suppress(Refused):  # no route has a store

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bridge.operate.documents import Document
+from bridge.operate.documents import Document, RouteFacts
 from bridge.operate.verbs import VerbName
 from bridge.pipeline.putback import Overdue
 
@@ -152,6 +152,7 @@ class StatusFacts(Document):
     dead: int
     refused: int
     overdue: int
+    routes: list[RouteFacts] | None = None
 
 
 class Timeline(Document):

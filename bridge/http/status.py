@@ -21,6 +21,7 @@ from bridge.desk.protocol import Desk
 from bridge.http.access import Role, router
 from bridge.http.backend import Backend, Here, Who, reply
 from bridge.http.problems import Problem, as_sentence
+from bridge.http.routes import all_routes
 from bridge.http.schemas import Anything, Me, StatusFacts, Timeline, problems
 from bridge.operate.describe import instances_of, memory_of
 from bridge.operate.documents import StatsFacts
@@ -44,9 +45,13 @@ _SPANS: dict[str, tuple[int, int]] = {
 
 
 @reads.get("/status", summary="Read the overview", responses={200: {"model": StatusFacts}, **problems()})
-async def status(here: Here, who: Who) -> Response:
-    """Return the numbers of the overview, and one sentence that says whether all is well."""
-    return reply(await facts(here, who.role))
+async def status(here: Here, who: Who, routes: bool = False) -> Response:
+    """Return the numbers of the overview, and one sentence that says whether all is well. With `routes`, those as in
+    GET /routes, from the same look at the store."""
+    shown = await facts(here, who.role)
+    if routes:
+        shown["routes"] = [route.as_dict() for route in await all_routes(here, who)]
+    return reply(shown)
 
 
 async def facts(here: Backend, role: Role) -> dict[str, Any]:

@@ -230,7 +230,7 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
         overdue = [due for due in dues if due < now]
         count = len(parked) + world.many
         return {
-            "now_ms": now, **verdict(count), "overdue": len(overdue),
+            "now_ms": now, **verdict(count), **routes(), "overdue": len(overdue),
             "parked": count, "held": 0, "claimed": 3, "dead": dead,
             "oldest_overdue_ms": now - overdue[0] if overdue else 0, "next_due_ms": dues[0] if dues else None,
             "due_5m": sum(due < now + 5 * MINUTE for due in dues), "parked_bytes": count * 640,

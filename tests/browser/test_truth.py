@@ -15,6 +15,13 @@ from tests.browser.watch import Watched
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 #: Words that are claims about now.
 CLAIMS = re.compile(r"\b(All well|well|live|arrives|running|nothing is late)\b")
+#: The text of the first route in the frame in which the banner turns.
+_FIRST_ROW = """(banner) => new Promise((done) => {
+    const look = () => document.querySelector(banner)
+        ? done(document.querySelector("table.routes tbody tr").innerText)
+        : requestAnimationFrame(look);
+    look();
+})"""
 
 
 def shown(page: Watched) -> str:
@@ -100,6 +107,52 @@ def test_a_store_that_takes_half_a_second_is_no_reason_for_another_banner(
     )
     page.page.wait_for_timeout(6_000)  # four refreshes
     assert page.page.evaluate("[...window.seen]") == ["verdict good"]
+
+
+def test_no_row_contradicts_the_banner(open_page: OpenPage, stand_in: str, world: World) -> None:
+    page = open_page(stand_in)
+    page.says("All well")
+    page.page.wait_for_selector("table.routes")
+    for _ in range(3):
+        world.well, world.ills = False, {"orders": {"broker_away": True}}
+        assert "broker away" in page.page.evaluate(_FIRST_ROW, ".verdict.bad")
+        world.well, world.ills = True, {}
+        assert "running" in page.page.evaluate(_FIRST_ROW, ".verdict.good")
+
+
+def test_the_page_goes_on_behind_a_dialog_which_keeps_its_input(
+    open_page: OpenPage, stand_in: str, world: World
+) -> None:
+    page = open_page(stand_in)
+    page.button("Pause route orders").click()
+    reason = page.page.locator("dialog").get_by_label("Reason")
+    reason.fill("the bank is clo")
+    world.many += 1_000_000
+    world.well = False
+    expect(page.page.locator(".verdict.bad", has_text="RabbitMQ does not answer")).to_be_visible(timeout=5_000)
+    expect(page.page.locator(".tile", has_text="Parked").locator("strong")).to_contain_text("M")
+    reason.press_sequentially("sed")
+    assert reason.input_value() == "the bank is closed"
+    assert page.page.locator("footer .live").inner_text() == "live"
+
+
+def test_while_the_store_is_away_a_list_keeps_its_rows_and_their_age_or_says_that_it_is_not_known(
+    open_page: OpenPage, stand_in: str, world: World
+) -> None:
+    page = open_page(f"{stand_in}#/messages")
+    page.rows().first.wait_for()
+    world.away = True
+    page.page.locator(".searching", has_text="List of").wait_for(timeout=4_000)
+    assert page.rows().count() == 50
+    page.go("#/messages?state=dead")
+    page.says("Not known: the store does not answer.")
+    assert "No dead letter" not in shown(page)
+    world.messages.clear()
+    world.away = False
+    page.says("No dead letter", 20)
+    world.away = True
+    page.says("Not known: the store does not answer.", 20)
+    assert "No dead letter" not in shown(page)
 
 
 def test_a_frozen_instance_is_called_stale_and_its_routes_do_not_run(

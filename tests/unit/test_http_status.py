@@ -42,6 +42,14 @@ async def test_the_overview_says_in_a_sentence_whether_all_is_well() -> None:
         assert told["sentence"].endswith(" Overdue: 1, the oldest by 5s.")
 
 
+async def test_the_overview_has_the_routes_from_the_same_look() -> None:
+    async with api(Role.VIEWER) as client:
+        await client.stores.store_one("orders", 90_000)
+        facts = await client.get("/status", 200, routes="true")
+        assert (facts["parked"], facts["routes"]) == (1, (await client.get("/routes"))["routes"])
+        assert "routes" not in await client.get("/status")
+
+
 async def test_the_overview_says_how_many_of_the_parked_are_cold() -> None:
     async with api() as client:
         await client.stores.store_one("orders", 90_000)

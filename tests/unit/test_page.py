@@ -144,4 +144,4 @@ def test_the_page_says_what_it_does_not_know() -> None:
     overview = OWN["overview.js"]
     assert overview.index("if (!list) return") < overview.index("The canary is off")
     assert "line.error ? html`<${Unknown} error=${line.error} />`" in overview
-    assert "!routes.data && routes.error && html`<${Unknown} error=${routes.error} />`" in overview
+    assert "!routes && poll.error && html`<${Unknown} error=${poll.error} />`" in overview

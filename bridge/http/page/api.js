@@ -71,31 +71,31 @@ export const get = (path, query, signal) => call("GET", path, { query, signal })
 export const raw = async (path) => new Uint8Array(await (await ask("GET", path)).arrayBuffer());
 
 /**
- * A hook: what `path` answers, asked again `every` ms after each answer, never twice at once, and not while the refresh
- * pauses. A changed path or query asks at once and keeps the old answer until then (`stale`). A null path asks nothing.
+ * A hook: what `path` answers, asked again `every` ms after each answer, never twice at once, and not while it is `held`
+ * or the page pauses. A changed path or query asks at once and keeps the old answer until then (`stale`); null asks nothing.
  * `at` is when the data came, by the browser's clock. `load` may take several requests; it passes what it has to `show`
  * meanwhile. Data with `snapshot` is not asked for again by itself.
  */
-export function usePoll(path, query = {}, every = 2000, load = get) {
+export function usePoll(path, query = {}, every = 2000, load = get, held = false) {
   const [state, set] = useState({ data: null, error: null, of: "", at: null });
   const change = changes.use();
   const entered = token.use();
   const of = path === null ? "" : urlOf(path, query).href;
-  const latest = useRef(query);
-  latest.current = query;
+  const latest = useRef();
+  latest.current = { query, held };
   useEffect(() => {
     if (path === null) return undefined;
     const end = new AbortController();
     let timer;
     let once = false;
     const turn = async (first) => {
-      if (!first && (paused() || asksToken.get())) {
+      if (!first && (latest.current.held || paused() || asksToken.get())) {
         timer = setTimeout(turn, 300);
         return;
       }
       try {
         const show = (part) => !end.signal.aborted && set({ data: part, error: null, of, at: Date.now(), busy: true });
-        const data = await load(path, latest.current, end.signal, show);
+        const data = await load(path, latest.current.query, end.signal, show);
         if (end.signal.aborted) return;
         if (data?.snapshot) once = true;
         if (data?.now_ms) ahead.set(data.now_ms - Date.now());

@@ -174,7 +174,7 @@ function Toast() {
 
 function App() {
   const { path } = address.use();
-  const poll = usePoll("status", {}, STATUS_MS);
+  const poll = usePoll("status", { routes: true }, STATUS_MS);
   const { data, error } = poll;
   const [open, setOpen] = useState(false);
   const ask = asksToken.use();

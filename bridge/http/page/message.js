@@ -2,7 +2,7 @@
 import { html, useState } from "./vendor/htm-preact.js";
 import { asCurl, raw, usePoll } from "./api.js";
 import { Badge, Choice, Command, Due, Empty, Facts, Fresh, Panel, Table, Trouble } from "./parts.js";
-import { address, link, say, useMay, zone } from "./state.js";
+import { address, link, say, useMay, useRoutes, zone } from "./state.js";
 import { askOne, verbsFor, VERBS } from "./verbs.js";
 import { asMs, bytes, count, fine, moment, quoted } from "./words.js";
 
@@ -185,7 +185,7 @@ export function Search() {
   const { query } = address.use();
   const { data, error } = usePoll(query.q ? "search" : null, { q: query.q });
   const found = data?.found ?? [];
-  const routes = usePoll("routes", {}, 10000).data?.routes.map((route) => route.name) ?? [];
+  const routes = useRoutes()?.map((route) => route.name) ?? [];
   return html`<h1>Where is my message?</h1>
     <${Trouble} error=${error} />
     ${!query.q && html`<${Empty} command="postdate show --key KEY --route ROUTE">Give an id or a producer's key in the box above.</${Empty}>`}

@@ -1,8 +1,8 @@
 // The list of messages: parked, dead or ended, with filters that are kept in the address.
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 import { get, usePoll } from "./api.js";
-import { Badge, Command, Due, Empty, Trouble, When } from "./parts.js";
-import { address, changed, go, link, say, status, useHold, useMay, useSeconds } from "./state.js";
+import { Badge, Command, Due, Empty, Trouble, Unknown, When } from "./parts.js";
+import { address, changed, go, link, say, status, statusPoll, useMay, useRoutes, useSeconds } from "./state.js";
 import { askMany, askOne, listCommand, fromInput, toInput, verbsFor, VERBS } from "./verbs.js";
 import { bytes, count, fine, span } from "./words.js";
 
@@ -68,7 +68,7 @@ export async function search(path, query, signal, show, stopped, ask = get) {
 }
 
 /** A hook: the list of messages, and a function that stops a long search. */
-function useMessages(filter, cursor) {
+function useMessages(filter, cursor, held) {
   const halt = useRef(false);
   const load = (path, query, signal, show) => {
     halt.current = false;
@@ -77,7 +77,7 @@ function useMessages(filter, cursor) {
   const stop = () => {
     halt.current = true;
   };
-  return { ...usePoll("messages", { ...filter, cursor }, 2000, load), stop };
+  return { ...usePoll("messages", { ...filter, cursor }, 2000, load, held), stop };
 }
 
 /** An input that keeps what is being typed while the list refreshes, and gives it on Enter or when it is left. */
@@ -251,11 +251,12 @@ export function Messages() {
   const state = TABS.some(([key]) => key === query.state) ? query.state : "parked";
   const filter = filterOf({ ...query, state });
   const of = JSON.stringify(filter);
-  const poll = useMessages(filter, query.cursor ?? "");
-  const { data, error, stale } = poll;
-  const routes = usePoll("routes", {}, 10000).data?.routes.map((one) => one.name) ?? [];
+  const routes = useRoutes()?.map((one) => one.name) ?? [];
   const [chosen, setChosen] = useState(new Set());
   const [everything, setEverything] = useState(false);
+  const poll = useMessages(filter, query.cursor ?? "", everything || chosen.size > 0);
+  const { data, error, stale } = poll;
+  const away = [error, statusPoll.use().error].find((one) => one && (!one.status || one.status >= 500));
   const [busy, setBusy] = useState(false);
   const may = useMay("operator");
   const clear = () => {
@@ -263,7 +264,6 @@ export function Messages() {
     setEverything(false);
   };
   useEffect(clear, [of, query.cursor]);
-  useHold("messages selected", everything || chosen.size > 0);
   const list =
     (stale && data?.messages?.[0] && data.messages[0].state !== state && state !== "history" ? null : data?.messages) ??
     null;
@@ -289,7 +289,7 @@ export function Messages() {
     <${Toolbar} ...${{ state, filter, chosen, everything, setEverything, clear, busy, onExport }} />
     <${Trouble} error=${error} />
     <${Searching} poll=${poll} state=${state} />
-    <div class=${stale ? "list stale" : "list"} aria-busy=${String(stale)}>
+    <div class=${stale || error ? "list stale" : "list"} aria-busy=${String(stale)}>
       <table class=${`messages of-${state}`}><thead><tr>
         <th class="pick" scope="col">${
           may && state !== "history"
@@ -300,13 +300,13 @@ export function Messages() {
         ${HEADS[state].map(([name, style]) => html`<th scope="col" key=${name} class=${style}>${name}</th>`)}
         <th scope="col" class="num c-size">Size</th><th scope="col" class="num c-tries">Tries</th><th scope="col" class="acts">${may && state !== "history" ? "Actions" : html`<span class="hidden">Actions</span>`}</th></tr></thead>
       <tbody>${list?.map((one) => html`<${Row} key=${one.id + one.state} one=${one} at=${data.now_ms} state=${state} may=${may} checked=${everything || chosen.has(one.id)} onCheck=${() => pick(one.id)} />`)}</tbody></table>
-      ${list && !list.length && !poll.busy && html`<${Nothing} state=${state} filter=${filter} data=${data} />`}
+      ${!list?.length && (away ? html`<${Unknown} error=${away} />` : list && !poll.busy && html`<${Nothing} state=${state} filter=${filter} data=${data} />`)}
     </div>
     <${Pages} query=${query} data=${data} shown=${list?.length ?? 0} filter=${filter} />`;
 }
 
 /** How far a long search is, with a stop; and how old a list is that does not refresh. */
-function Searching({ poll: { data, busy, at, stop, stale }, state }) {
+function Searching({ poll: { data, error, busy, at, stop, stale }, state }) {
   useSeconds();
   const total = status.use()?.[state];
   const age = Date.now() - at;
@@ -315,7 +315,7 @@ function Searching({ poll: { data, busy, at, stop, stale }, state }) {
       <progress max=${total || 1} value=${total ? Math.min(total, data.looked_at) : undefined} aria-label="Search"></progress>
       <button type="button" class="small" onClick=${stop}>Stop</button></div>`;
   }
-  if (!data || at == null || (age < SNAPSHOT_MS && !data.snapshot)) return null;
+  if (!data || at == null || (age < SNAPSHOT_MS && !data.snapshot && !error)) return null;
   return html`<div class="note searching"><span>${data.snapshot ? `${data.stopped && data.next ? "Stopped" : "Searched"}: looked at ${count(data.looked_at)}. ` : ""}List of ${span(age)} ago</span>
     <button type="button" class="small" onClick=${changed}>Refresh</button></div>`;
 }

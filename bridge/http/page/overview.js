@@ -1,7 +1,21 @@
 // The overview: is all well, what was delivered, what is due, and the state of each route.
 import { html, useContext } from "./vendor/htm-preact.js";
 import { usePoll } from "./api.js";
-import { Choice, Command, Empty, InstanceBadge, LiveBadge, Next, Old, Panel, Table, Trouble, When } from "./parts.js";
+import {
+  Choice,
+  Command,
+  Empty,
+  InstanceBadge,
+  LiveBadge,
+  Next,
+  Old,
+  Panel,
+  SIGN_IN,
+  Table,
+  Trouble,
+  Unknown,
+  When,
+} from "./parts.js";
 import { address, go, link, paused, status, statusPoll, useAge, useSeconds } from "./state.js";
 import { LATE_MS, RATES, RouteState, RouteVerbs } from "./routes.js";
 import { Timeline } from "./timeline.js";
@@ -24,8 +38,6 @@ function Tile({ name, value, note, tone = "", to, title }) {
 
 /** A server that has not answered for so long is in trouble, and no longer slow. */
 const HANGS_MS = 6000;
-
-const SIGN_IN = "Sign in: this page needs a token.";
 
 /** Amber: a warning without a trouble, such as a pause. */
 const toneOf = ({ well, level, troubles }) => (well ? "good" : level === "WARN" && !troubles?.length ? "warn" : "bad");
@@ -126,10 +138,6 @@ export function RoutesTable({ routes }) {
   </${Table}>`;
 }
 
-/** What stands where nothing is known, and not where something is empty. */
-const Unknown = ({ error, why = "the store does not answer" }) =>
-  html`<${Empty}>${error?.status === 401 ? SIGN_IN : `Not known: ${why}.`}</${Empty}>`;
-
 const UNKNOWN_TILES = ["Parked", "Due in 5m", "Overdue", "Lateness p99", "Dead letters", "Store memory"];
 
 /** While the store is away nothing is known of a canary, though earlier ones arrived. */
@@ -162,7 +170,7 @@ export function Overview() {
   const { query } = address.use();
   const chosen = SPANS.some(([key]) => key === query.span) ? query.span : "1h";
   const line = usePoll("timeline", { span: chosen }, 4000);
-  const routes = usePoll("routes");
+  const routes = now?.routes;
   const name = SPANS.find(([key]) => key === chosen)[1];
   return html`<h1 class="hidden">Overview</h1>
     <div class="lead">
@@ -174,13 +182,12 @@ export function Overview() {
       ${line.data ? html`<${Timeline} data=${line.data} name=${name} />` : line.error ? html`<${Unknown} error=${line.error} />` : html`<div class="timeline wait"></div>`}
     </${Panel}>
     <div class="columns">
-      <${Panel} title="Routes" of=${routes}>
-        <${Trouble} error=${!poll.error && routes.error} />
-        ${!routes.data && routes.error && html`<${Unknown} error=${routes.error} />`}
+      <${Panel} title="Routes" of=${poll}>
+        ${!routes && poll.error && html`<${Unknown} error=${poll.error} />`}
         ${
-          routes.data &&
-          (routes.data.routes.length
-            ? html`<${RoutesTable} routes=${routes.data.routes} />`
+          routes &&
+          (routes.length
+            ? html`<${RoutesTable} routes=${routes} />`
             : html`<${Empty} command="postdate check">The settings name no route.</${Empty}>`)
         }
       </${Panel}>
@@ -196,7 +203,7 @@ export function Overview() {
       !poll.error &&
       html`<${Panel} title="Nothing waits yet">
       <p class="dim">Send a message with a delay, then look at the timeline.</p>
-      <${Command} text=${`postdate send ${routes.data?.routes[0]?.name ?? "ROUTE"} 'hello' --in 1m`} />
+      <${Command} text=${`postdate send ${routes?.[0]?.name ?? "ROUTE"} 'hello' --in 1m`} />
     </${Panel}>`
     }`;
 }

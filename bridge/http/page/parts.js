@@ -1,6 +1,6 @@
 // Pieces that several screens use.
 import { createContext, html, useContext, useEffect, useLayoutEffect, useRef, useState } from "./vendor/htm-preact.js";
-import { dialog, say, useAge, useHold, useSeconds, zone } from "./state.js";
+import { dialog, say, useAge, useSeconds, zone } from "./state.js";
 import { ago, dueWords, moment, span } from "./words.js";
 
 /** How old the figures of this part of the page are (ms); 0 if they are as good as live. */
@@ -82,6 +82,12 @@ export const Empty = ({ children, command }) =>
   ${command && html`<${Command} text=${command} />`}
 </div>`;
 
+export const SIGN_IN = "Sign in: this page needs a token.";
+
+/** What stands where nothing is known, and not where something is empty. */
+export const Unknown = ({ error, why = `${error?.status === 0 ? "postdate" : "the store"} does not answer` }) =>
+  html`<${Empty}>${error?.status === 401 ? SIGN_IN : `Not known: ${why}.`}</${Empty}>`;
+
 export const Trouble = ({ error }) => error && html`<p class="trouble" role="alert">${error.message}</p>`;
 
 /** What is wrong with a poll, and how old its figures are then. */
@@ -145,10 +151,9 @@ export const Choice = ({ label, options, value, onChange }) =>
   ${options.map(([key, name]) => html`<button type="button" aria-pressed=${String(key === value)} onClick=${() => onChange(key)}>${name}</button>`)}
 </div>`;
 
-/** A native dialog: it traps the focus, Esc closes it, and the refresh pauses while it is open. */
+/** A native dialog: it traps the focus, and Esc closes it. The page behind it goes on. */
 export function Dialog({ title, children, onClose = () => {}, kind = "" }) {
   const box = useRef();
-  useHold("dialog open", true);
   const close = () => {
     dialog.set(null);
     onClose();

@@ -1,8 +1,7 @@
 // Restore from the journal: a form over POST /restore, which counts first.
 import { html, useState } from "./vendor/htm-preact.js";
-import { usePoll } from "./api.js";
 import { Field } from "./parts.js";
-import { dialog } from "./state.js";
+import { dialog, useRoutes } from "./state.js";
 import { Bulk } from "./verbs.js";
 import { count, quoted } from "./words.js";
 
@@ -26,7 +25,7 @@ const counted = ({ counts }) =>
     .map(([name, number]) => html`<p key=${name}><b>${count(number)}</b> ${name.replace("_", " ")}</p>`);
 
 function Restore() {
-  const routes = usePoll("routes", {}, 0).data?.routes ?? [];
+  const routes = useRoutes() ?? [];
   const [form, setForm] = useState({});
   const [rate, setRate] = useState("");
   const set = (name, value) => setForm({ ...form, [name]: value || undefined });

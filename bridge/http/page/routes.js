@@ -1,8 +1,8 @@
 // Routes: what each does, and pause, resume, drain.
 import { html, useState } from "./vendor/htm-preact.js";
-import { asCurl, call, usePoll } from "./api.js";
-import { Command, Dialog, Empty, Facts, Field, LiveBadge, Next, Panel, Trouble, When } from "./parts.js";
-import { changed, dialog, link, say, useMay } from "./state.js";
+import { asCurl, call } from "./api.js";
+import { Command, Dialog, Empty, Facts, Field, LiveBadge, Next, Panel, Trouble, Unknown, When } from "./parts.js";
+import { changed, dialog, link, say, statusPoll, useMay, useRoutes } from "./state.js";
 import { count, quoted, rate, span } from "./words.js";
 
 const VERBS = {
@@ -24,6 +24,7 @@ function Order({ route, verb }) {
   const [name, text] = VERBS[verb];
   const path = `routes/${encodeURIComponent(route.name)}/${verb}`;
   const body = { reason };
+  const now = useRoutes().find((one) => one.name === route.name) ?? route;
   const give = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -41,7 +42,7 @@ function Order({ route, verb }) {
   return html`<${Dialog} title=${`${name} route ${route.name}?`}>
     <form onSubmit=${give}>
       <p>${text}</p>
-      <p class="dim">Parked now: ${count(route.parked)}, held: ${count(route.held)}.</p>
+      <p class="dim">Parked now: ${count(now.parked)}, held: ${count(now.held)}.</p>
       <${Field} label="Reason" hint="kept in the audit log"><input value=${reason} autofocus onInput=${(e) => setReason(e.target.value)} /></${Field}>
       <${Trouble} error=${error} />
       <div class="buttons"><button type="submit" class="primary" disabled=${busy}>${name} route</button></div>
@@ -110,10 +111,10 @@ const Card = ({ one, poll }) =>
 </${Panel}>`;
 
 export function Routes() {
-  const poll = usePoll("routes");
-  const { data, error } = poll;
+  const poll = statusPoll.use();
+  const routes = useRoutes();
   return html`<h1>Routes</h1>
-    <${Trouble} error=${error} />
-    ${data && !data.routes.length && html`<${Empty} command="postdate check">The settings name no route.</${Empty}>`}
-    <div class="cards">${data?.routes.map((one) => html`<${Card} one=${one} poll=${poll} key=${one.name} />`)}</div>`;
+    ${!routes && poll.error && html`<${Unknown} error=${poll.error} />`}
+    ${routes && !routes.length && html`<${Empty} command="postdate check">The settings name no route.</${Empty}>`}
+    <div class="cards">${routes?.map((one) => html`<${Card} one=${one} poll=${poll} key=${one.name} />`)}</div>`;
 }

@@ -1,8 +1,8 @@
 // Schedule a message: a form over POST /messages.
 import { html, useState } from "./vendor/htm-preact.js";
-import { asCurl, call, usePoll } from "./api.js";
+import { asCurl, call } from "./api.js";
 import { Command, Empty, Field, Panel, Trouble } from "./parts.js";
-import { changed, go, say, useMay } from "./state.js";
+import { changed, go, say, useMay, useRoutes } from "./state.js";
 import { DueInput } from "./verbs.js";
 import { moment, quoted } from "./words.js";
 
@@ -44,8 +44,8 @@ function asCommand(body, due) {
 }
 
 export function Send() {
-  const routes = usePoll("routes", {}, 10000);
-  const list = (routes.data?.routes ?? []).filter((one) => one.mode === "redis");
+  const routes = useRoutes();
+  const list = (routes ?? []).filter((one) => one.mode === "redis");
   const may = useMay("operator");
   const [form, setForm] = useState({
     route: "",
@@ -92,8 +92,7 @@ export function Send() {
   };
   return html`<h1>Send a message</h1>
     <p class="dim">It is parked in the store without a broker, and delivered when it is due.</p>
-    <${Trouble} error=${routes.error} />
-    ${routes.data && !list.length && html`<${Empty} command="postdate check">No route has a store (mode redis).</${Empty}>`}
+    ${routes && !list.length && html`<${Empty} command="postdate check">No route has a store (mode redis).</${Empty}>`}
     ${
       list.length > 0 &&
       html`<${Panel} title="Message"><form class="send" onSubmit=${send}>

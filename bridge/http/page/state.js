@@ -61,6 +61,8 @@ export const token = kept("sessionStorage", "postdate.token", "");
 /** Why the API asks for a token; "" while it does not. */
 export const asksToken = shared("");
 export const status = shared(null);
+/** A hook: the routes, which come with the status, so that no row contradicts the banner; undefined before the first answer. */
+export const useRoutes = () => status.use()?.routes;
 /** The status is asked for so long after each answer. */
 export const STATUS_MS = 1000;
 /** The poll of the status: {data, error, at}. */
@@ -111,24 +113,9 @@ export function go(path, query) {
   location.hash = link(path, query).split("#")[1];
 }
 
-// -- the refresh pauses while a person works --------------------------------------------------------------------------
-
-const holds = new Map();
-
-/** A hook: hold the refresh while `active`, for this reason. */
-export function useHold(reason, active) {
-  useEffect(() => {
-    if (!active) return undefined;
-    const mark = {};
-    holds.set(mark, reason);
-    return () => holds.delete(mark);
-  }, [reason, active]);
-}
-
 /** Why the refresh pauses; "" while it runs. */
 export function paused() {
   if (document.hidden || !document.hasFocus()) return "window in the background";
-  for (const reason of holds.values()) return reason;
   const chosen = getSelection();
   return chosen && !chosen.isCollapsed ? "text selected" : "";
 }
