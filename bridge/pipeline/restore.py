@@ -227,10 +227,11 @@ class Restorer:
         await self._note("replaced", Written.REPLACED, ids[Fate.KEY_TAKEN], now_ms, by)
 
     async def _count_down(self, rows: Sequence[JournalMessage], fates: Mapping[bytes, Fate]) -> None:
-        """Note how many of the lost messages are back."""
+        """Note how many of the lost messages are back: a number for people, so a failure does not repeat the page."""
         back = [row for row in rows if row.state not in UNDONE and fates.get(row.id) in (Fate.PARKED, Fate.DEAD)]
         if back:
-            await self._desk.note_restored(len(back))
+            with suppress(StoreUnavailable):
+                await self._desk.note_restored(len(back))
 
     async def _note(self, name: str, state: Written | None, ids: Sequence[bytes], now_ms: int, by: str) -> None:
         if ids:
