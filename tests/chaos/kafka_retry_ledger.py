@@ -77,6 +77,7 @@ class KafkaRetryVerdict:
     parked_twice: int = 0
     published_twice: int = 0
     misordered: int = 0
+    lines: list[str] = field(default_factory=list)
     late_ms: list[tuple[float, float]] = field(default_factory=list)
 
     def late(self, share: float, part: int = 0) -> float:
@@ -92,7 +93,7 @@ class KafkaRetryVerdict:
             f"owed {self.owed}, accepted {self.accepted}, dead {self.dead}, lost {len(self.lost)}, "
             f"early {len(self.early)}, wrong {len(self.wrong)}, mangled {len(self.mangled)}, "
             f"published twice {self.published_twice}, parked twice {self.parked_twice}, "
-            f"returned in another order {self.misordered}, "
+            f"returned in another order {self.misordered} {self.lines[:3]}, "
             f"in the other group twice {len(self.other_copies)}, returns {len(self.late_ms)}, late {late}; "
             f"of that before postdate had them {before}"
         )
@@ -268,7 +269,10 @@ class KafkaRetryLedger:
         verdict = KafkaRetryVerdict(owed=len(self._confirmed), accepted=len(self._accepted), mangled=self._mangled)
         verdict.published_twice, verdict.parked_twice = self._copies[True], self._copies[False]
         for key, numbers in self._failed.items():
-            verdict.misordered += sum(map(ne, numbers, self._returned.get(key, [])))
+            returned = self._returned.get(key, [])
+            if moved := sum(map(ne, numbers, returned)):
+                verdict.misordered += moved
+                verdict.lines.append(f"{key!r}: {self._line_of(numbers, returned)}")
         verdict.other_copies = [number for number, count in self._others.items() if count > 1]
         for number in self._confirmed:
             history = self._book.get(number, [])
@@ -280,6 +284,13 @@ class KafkaRetryLedger:
                 verdict.lost.append(number)
             self._judge_one(number, history, verdict)
         return verdict
+
+    def _line_of(self, failed: list[int], returned: list[int]) -> str:
+        """How the records of a key failed and returned, from the first that has another place."""
+        first = next(place for place, pair in enumerate(zip(failed, returned, strict=False)) if pair[0] != pair[1])
+        near = slice(first, first + 6)
+        history = {number: self._book[number] for number in {*failed[near], *returned[near]}}
+        return f"failed {failed[near]}, returned {returned[near]}, {history}"
 
     def _judge_one(self, number: int, history: list[Handled], verdict: KafkaRetryVerdict) -> None:
         attempts, firsts = [one.attempt for one in history], {one.first_failed for one in history[1:]}
