@@ -23,7 +23,7 @@ from tests.conformance.past_suite import PastSuite
 from tests.conformance.rig import HOUR_MS, LEASE_MS, SHARDS
 
 #: After this time without a report an instance counts as dead.
-TTL_MS = 100
+TTL_MS = 300
 ADMIN, ANNA = Actor("admin", "api"), Actor("anna", "cli")
 
 
