@@ -15,6 +15,7 @@ from bridge.cli.operation import BulkWays, at_matching
 from bridge.cli.options import (
     AtOption,
     ConfigOption,
+    DryRunOption,
     IdsArgument,
     InOption,
     NoteOption,
@@ -65,6 +66,7 @@ def _command(verb: Verb, text: str) -> Callable[..., None]:
         everything: EveryOption = False,
         note: NoteOption = "",
         max_rate: BulkRateOption = RATE,
+        dry_run: DryRunOption = False,
         yes: YesOption = False,
         config: ConfigOption = None,
         output: OutputOption = Output.TEXT,
@@ -76,11 +78,13 @@ def _command(verb: Verb, text: str) -> Callable[..., None]:
         if ids and filtered:
             raise SettingsError("Give ids or filters, not both. To say why, use --note.")
         if not filtered and (ids or key is not None):
+            if dry_run:
+                raise SettingsError("--dry-run is for filters. See a message with `postdate show`.")
             return at_messages(verb, settings, ids, key, route, note, output, due)
         if not filtered and route is None:
             raise SettingsError("Give ids, --key with --route, filters as `postdate list` has, or --all.")
         state = State(given.value) if given else verb.states[-1 if filters["reason"] else 0]
-        return at_matching(verb, settings, state, filters, due, BulkWays(note, max_rate, yes), output)
+        return at_matching(verb, settings, state, filters, due, BulkWays(note, max_rate, yes, dry_run), output)
 
     own = {"given": len(verb.states) > 1, "after": verb.takes_due, "at": verb.takes_due}
     parameters = inspect.signature(command, eval_str=True).parameters.values()

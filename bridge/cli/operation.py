@@ -23,18 +23,19 @@ from bridge.operate.documents import DryRun, OperationFacts
 from bridge.operate.operator import Due, Operator
 from bridge.operate.verbs import Verb
 from bridge.settings import Settings
-from bridge.telemetry.printable import complain
+from bridge.telemetry.printable import complain, say
 
 #: How often a running operation is asked for its progress: at first, and at most.
 _FIRST_S, _ASK_S = 0.02, 0.25
 
 
 class BulkWays(NamedTuple):
-    """How a bulk operation is begun."""
+    """How a bulk operation is begun. ``dry_run``: it is only counted."""
 
     note: str
     max_rate: int | None
     yes: bool
+    dry_run: bool
 
 
 def at_matching(
@@ -42,6 +43,10 @@ def at_matching(
 ) -> None:
     """Ask for confirmation, act on all messages that match, and print on how many."""
     found = operate(settings, lambda operator: _act(operator, verb, state, filters, due, ways), filters["route"])
+    if isinstance(found, DryRun):
+        facts(output, found.as_dict(), [("messages", _count(found))])
+        say("\n".join([*_sample(found), "Nothing was changed, because of --dry-run."]))
+        return
     if found is None or not (found.done or found.skipped or found.state != "done"):
         explain_nothing(settings, filters["route"], filters["reason"])
         raise NotFound(f"No message matches that `postdate {verb.name}` changes. Nothing was done.")
@@ -54,18 +59,23 @@ def at_matching(
 
 async def _act(
     operator: Operator, verb: Verb, state: State, filters: Filters, due: Due | None, ways: BulkWays
-) -> OperationFacts | None:
-    """Return the operation that has ended; None where nothing matches. Raises as ``confirm``."""
+) -> OperationFacts | DryRun | None:
+    """Return the operation that has ended, or the dry run; None where nothing matches. Raises as ``confirm``."""
     wanted = criteria_in(filters, await operator.now_ms())
     what = json.dumps({"state": state.value, **wanted.given()})
     chosen = Selection(None, state, wanted, MESSAGES_MAX, what)
     preview = await operator.preview(verb, chosen, due)
     if preview.complete and not preview.count:
         return None
+    if ways.dry_run:
+        return preview
     if not ways.yes:
-        count = str(preview.count) if preview.complete else f"{preview.count} or more"
-        confirm(verb.name, "messages", count, _sample(preview))
+        confirm(verb.name, "messages", _count(preview), _sample(preview))
     return await followed(operator, await operator.bulk(verb, chosen, due, ways.max_rate, ways.note), "Acted on")
+
+
+def _count(preview: DryRun) -> str:
+    return str(preview.count) if preview.complete else f"{preview.count} or more"
 
 
 def _sample(preview: DryRun) -> list[str]:

@@ -140,6 +140,20 @@ def test_without_a_terminal_and_without_yes_nothing_is_done_and_the_count_is_sai
     assert {entry.verb for entry in entries_of(shell)} == {"send"}
 
 
+def test_a_dry_run_counts_shows_five_and_changes_nothing(shell: Shell) -> None:
+    waits = {shell.park("a") for _ in range(6)}
+    code, out = shell("cancel", "--route", "orders", "--dry-run")
+    assert (code, out) == (FINE, "messages  6\n")
+    assert len(waits & set(shell.err.split())) == 5
+    assert shell.err.endswith("Nothing was changed, because of --dry-run.\n")
+    code, out = shell("cancel", "--route", "orders", "--dry-run", "-o", "json")
+    assert (code, json.loads(out)["count"]) == (FINE, 6)
+    assert shell("cancel", "--key", "never", "--route", "orders", "--dry-run")[0] == WRONG
+    assert shell("cancel", "--header", "tenant=b", "--dry-run")[0] == NOT_FOUND
+    assert shell.ids() == waits
+    assert {entry.verb for entry in entries_of(shell)} == {"send"}
+
+
 def test_on_a_terminal_the_answer_decides_after_the_count_and_a_sample(
     shell: Shell, terminal: Callable[[bool], list[str]]
 ) -> None:
