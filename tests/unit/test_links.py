@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+#: A part of another page.
+TABLE = "deploy/compare/table.md"
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"")
 _CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 
@@ -38,6 +40,11 @@ def test_every_link_leads_somewhere(page: str) -> None:
         if not target.exists() or (anchor and target.suffix == ".md" and anchor not in _anchors(target)):
             broken.append(link or picture)
     assert not broken
+
+
+@pytest.mark.parametrize("page", sorted({page for page in _pages() if page.startswith("deploy/")} - {TABLE}))
+def test_every_manual_is_in_the_menu_of_the_site(page: str) -> None:
+    assert f": {page}\n" in (ROOT / ".ci" / "mkdocs.yml").read_text()
 
 
 def test_the_index_has_each_decision_once_by_its_title_and_the_numbers_are_consecutive() -> None:
