@@ -40,7 +40,7 @@ def setup(
 
     The tables of the journal are created or upgraded first. With --dry-run their SQL goes to standard error.
 
-    `postdate levels setup` does the same only for routes with mode levels or ladder.
+    `postdate levels setup` does the same only for routes without a store.
     """
     settings = settings_with_routes(config)
     for statement in asyncio.run(set_up(settings, dry_run)):

@@ -25,7 +25,7 @@ _COLUMNS = ["route", "kind", "name", "messages", "state"]
 _NO_DIFFERENCE = (Standing.SAME, Standing.FEW)
 
 levels = typer.Typer(
-    help="Manage the queues and topics of routes without a store (mode levels or ladder).",
+    help="Manage the queues and topics of routes without a store (mode levels, ladder or native).",
     rich_markup_mode=None,
     no_args_is_help=True,
     add_completion=False,
@@ -123,7 +123,7 @@ def _warn(unknown: Sequence[str], found: Sequence[dict[str, Any]]) -> None:
     for text in unknown:
         say(f"Warning: {text}.")
     if not found and not unknown:
-        say("No route has mode levels or ladder, and there are no stale queues or topics.")
+        say("No route has mode levels, ladder or native, and there are no stale queues or topics.")
 
 
 def _without_store(settings: Settings) -> Settings:

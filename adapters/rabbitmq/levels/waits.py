@@ -85,7 +85,7 @@ class Waits:
 
 
 def plan_waits(settings: Settings, route: str) -> Waits:
-    """Return where the messages of a route wait whose mode is levels or ladder."""
+    """Return where the messages of a route wait whose mode is levels, ladder or native."""
     base, target = settings.queue_of(route), settings.routes[route].target
     dead, level = dead_queue(settings, route), f"{base}.level."
     kind: Arguments = {"x-queue-type": settings.queue_type_of(route)}
