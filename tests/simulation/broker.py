@@ -94,8 +94,10 @@ class Broker(Server):
     reader at a time, which begins at the committed offset.
     """
 
-    def __init__(self, store: StoreServer, random: Any, logs: int = 0) -> None:
+    def __init__(self, store: StoreServer, random: Any, logs: int = 0, holds: bool = False) -> None:
+        """``holds``: records that consumers failed have their key as an id, by which they are held."""
         super().__init__(store.loop, random)
+        self._holds = holds
         self.store = store
         #: By route: its queue, and the consumer that is active. The others wait for its end.
         self.queues: dict[str, deque[Delivery]] = {}
@@ -133,6 +135,7 @@ class Broker(Server):
         delivery = Delivery(Tag(0, 0), message.route, payload, message.key, dict(message.headers), 0, digest=digest)
         if message.attempt:
             delivery.failure = Failure(message.attempt, "rejected")
+            delivery.message_id = message.key if self._holds else None
         if self._partitions:
             log = self._log(message)
             delivery.published_ms, delivery.origin = int(self.now_ms()), (log.name, len(log.records))

@@ -46,10 +46,10 @@ HISTORY = HistoryLimits(24 * 3_600_000, 100_000)
 RETRY_ROUTE, WAITS_MS = "retries", (200, 1_000, 3_000)
 
 
-def route_rules(name: str) -> RouteRules:
-    """Return the rules of a route with the defaults of the settings."""
+def route_rules(name: str, hold: bool) -> RouteRules:
+    """Return the rules of a route with the defaults of the settings. ``hold``: of the retry route."""
     rules = RouteRules(name, HeaderRules(), "key", "dead", "replace", "find", 1 << 20)
-    return replace(rules, schedule=RetrySchedule(WAITS_MS)) if name == RETRY_ROUTE else rules
+    return replace(rules, schedule=RetrySchedule(WAITS_MS, hold=hold)) if name == RETRY_ROUTE else rules
 
 
 class LoopAlarm:
@@ -129,9 +129,7 @@ class Instance:
 
     def _assembled(self, orders: RouteOrders) -> Service:
         store, health = self.store, Health(self.loop.time)
-        self.rules = PipelineRules(
-            {name: route_rules(name) for name in self.routes}, CLAIMS, RETRIES, LIMITS, self.rates, history=HISTORY
-        )
+        self.rules = PipelineRules(self._route_rules(), CLAIMS, RETRIES, LIMITS, self.rates, history=HISTORY)
         numbers = Metrics(self.routes)
         journaling, watch, parking = None, None, None
         if self.journal is not None:
@@ -178,6 +176,9 @@ class Instance:
             )
         )
 
+    def _route_rules(self) -> dict[str, RouteRules]:
+        return {name: route_rules(name, self.plan.hold) for name in self.routes}
+
     def reload(self, claim: ClaimRules, retry: RetryRules) -> None:
         """Take over live settings, as at SIGHUP."""
         if hasattr(self, "stages"):
@@ -188,7 +189,7 @@ class Instance:
         self.routes = routes
         if hasattr(self, "stages"):
             self.source.routes = self.sink.routes = routes
-            self.rules = replace(self.rules, routes={name: route_rules(name) for name in routes})
+            self.rules = replace(self.rules, routes=self._route_rules())
             self.sharing.follow(routes)
             self.process.context.run(self.stages.follow, self.rules)
             self.broker.rebalance()

@@ -282,13 +282,15 @@ def _outside_of_losses(ledger: Ledger, twice: Mapping[int, list[Arrived]]) -> li
 
 
 def _order(ledger: Ledger) -> Iterator[str]:
-    """Messages of one key, moment and priority leave in the order in which they were published."""
+    """Messages of one key, moment and priority leave in the order in which they were published; with ``hold``, those
+    of a key that failed, in the order in which they did."""
     reorders = REORDERS | (set() if ledger.plan.kafka else REORDERS_A_QUEUE)
     if ledger.shaky() or ledger.loads_late() or not reorders.isdisjoint(ledger.kinds):
         return
     lines: dict[tuple[str, bytes, float, int | None], list[Published]] = defaultdict(list)
     for message in _in_line(ledger):
-        lines[message.route, message.key, message.due_ms, message.priority].append(message)
+        failed = bool(message.attempt)
+        lines[message.route, message.key, 0.0 if failed else message.due_ms, message.priority].append(message)
     broken = []
     for line in lines.values():
         latest = -1
@@ -302,10 +304,10 @@ def _order(ledger: Ledger) -> Iterator[str]:
 
 
 def _in_line(ledger: Ledger) -> Iterator[Published]:
-    """Yield the messages that have a place: with a moment of their own, never refused, and left alone."""
+    """Yield the messages that have a place: with a moment of their own, or held, never refused, and left alone."""
     for message in ledger.published:
         if (
-            "x-deliver-at" in message.headers
+            ("x-deliver-at" in message.headers or (ledger.plan.hold and message.attempt))
             and message.number in ledger.arrived
             and message.number not in ledger.world.broker.refused
             and message.number not in ledger.deeds
@@ -455,7 +457,7 @@ def _late(ledger: Ledger) -> Iterator[str]:
         (message.number, round(rows[0].at_ms - at_ms))
         for message in ledger.published
         if (rows := ledger.arrived.get(message.number)) and message.number not in ledger.deeds
-        if not (ledger.plan.rate and message.route == RATED_ROUTE)
+        if not (ledger.plan.rate and message.route == RATED_ROUTE) and not (ledger.plan.hold and message.attempt)
         for at_ms in [max(message.due_ms, (START_S + message.at_s) * 1000 - _DRIFT_MS)]
         if rows[0].at_ms - at_ms > (_LATE_COLD_MS if ledger.plan.cold_after_ms else _LATE_MS)
     ]

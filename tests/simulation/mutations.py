@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -48,8 +48,8 @@ _Patch = AbstractContextManager[Any]
 class Mutation:
     """A mistake: how to plant it, and the check that finds it.
 
-    ``needs``: faults without which it does no harm, "transactional", "levels", "journal", "before", "behind" or "cold".
-    Plans without them are passed over.
+    ``needs``: faults without which it does no harm, "transactional", "hold", "levels", "journal", "before", "behind" or
+    "cold". Plans without them are passed over.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Mutation:
 
 
 def _of(plan: Plan) -> set[str]:
-    ways = {"transactional": plan.transactional, "levels": plan.levels, "journal": plan.journal}
+    ways = {"transactional": plan.transactional, "levels": plan.levels, "journal": plan.journal, "hold": plan.hold}
     ways |= {plan.journal: plan.journal, "cold": plan.cold_after_ms}
     return {fault.kind for fault in plan.faults} | {way for way, chosen in ways.items() if chosen}
 
@@ -289,6 +289,21 @@ def _never_moves() -> _Patch:
     return patch.object(Shard, "reschedule", lambda self, message_id, due_ms: self.word(message_id))
 
 
+def _ends_a_line_at_its_moment() -> _Patch:
+    line_up = Shard.line_up
+
+    def planted(self: Shard, named: Sequence[tuple[bytes, int]]) -> list[int]:
+        now_ms = self.now_ms()
+        self.lines = {name: due_ms for name, due_ms in self.lines.items() if due_ms > now_ms}
+        return line_up(self, named)
+
+    return patch.object(Shard, "line_up", planted)
+
+
+def _lines_nothing_up() -> _Patch:
+    return patch.object(Shard, "line_up", lambda self, named: [due_ms for _, due_ms in named])
+
+
 def _retries_twice() -> _Patch:
     retry = Shard.retry
 
@@ -334,6 +349,8 @@ MUTATIONS = {
         Mutation("cancels what is claimed", _cancels_what_is_claimed, "cancelled", ("cancel",)),
         Mutation("never moves", _never_moves, "early", ("reschedule",)),
         Mutation("retries twice", _retries_twice, "truth", ("broker refuses for good",)),
+        Mutation("ends a line at its moment", _ends_a_line_at_its_moment, "order", ("hold",)),
+        Mutation("lines nothing up", _lines_nothing_up, "order", ("hold",)),
         Mutation("writes behind, not before", of_journal.writes_behind_what_is_promised_before, "lost", ("before",)),
         Mutation("drops failed rows", of_journal.drops_rows_of_a_failed_write, "lost", ("behind", "journal breaks")),
         Mutation("flushes twice at once", of_journal.flushes_twice_at_once, "error", ("behind", "stop")),

@@ -10,6 +10,8 @@ from typing import NamedTuple
 LOAD_S = 30.0
 #: Seeds with a journal, by their rest. Those that failed before there was a journal have other rests.
 JOURNALED = (0, 3, 5)
+#: Seeds whose retry route keeps the order of a key, by their rest.
+HOLDING = 4
 #: The cold tier of a run is six times as fast as the fastest of the settings (``cold_after = "1m"``).
 COLD_AFTER_MS = 10_000
 
@@ -32,6 +34,7 @@ class Plan:
 
     ``levels``: without a store, on a queue. ``journal``: when rows are written, "" without one. ``cold_after_ms``:
     what is due later waits in the journal alone; 0: nothing does. ``auto``: instances restore, and no operator.
+    ``hold``: the retry route, on logs, keeps the order in which the records of a key failed.
     """
 
     seed: int
@@ -51,6 +54,7 @@ class Plan:
     journal: str = ""
     cold_after_ms: int = 0
     auto: bool = False
+    hold: bool = False
 
     @property
     def calm(self) -> bool:
@@ -176,7 +180,7 @@ def draw(seed: int, messages: int = 1000, faults: int = 10, journal: bool = True
     if random.random() < 0.1:
         some = tuple(fault for fault in plan.faults if fault.kind in _OF_LEVELS)
         return replace(plan, kafka=False, levels=True, drift=0.0, faults=some)
-    plan = replace(plan, transactional=plan.kafka and random.random() < 0.3)
+    plan = replace(plan, transactional=plan.kafka and random.random() < 0.3, hold=plan.kafka and seed % 8 == HOLDING)
     return _journaled(plan) if journal and seed % 8 in JOURNALED else plan
 
 

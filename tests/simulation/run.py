@@ -57,7 +57,7 @@ def run(plan: Plan, without: Collection[str] = ()) -> Outcome:
 def _outcome(plan: Plan, loop: VirtualLoop, without: Collection[str]) -> Outcome:
     random = Random(plan.seed)
     store = StoreServer(loop, random, plan.shards)
-    broker = Broker(store, random, logs=2 if plan.kafka else 0)
+    broker = Broker(store, random, logs=2 if plan.kafka else 0, holds=plan.hold)
     store.network = Network(lost=plan.lost, slow=plan.slow)
     store.clock.drift = plan.drift
     if plan.calm:
