@@ -202,6 +202,8 @@ class Members:
         self._fullness = fullness
         self._left = False
         self._said_able = False
+        #: Whether it has shards, and its last report says that it has none.
+        self._unsaid = False
         self._meeting = asyncio.Lock()
 
     async def run(self) -> None:
@@ -216,10 +218,10 @@ class Members:
             await self._until_next_beat()
 
     async def _until_next_beat(self) -> None:
-        """Wait for the next beat; less if this instance became able or unable, or lacks the route of a message."""
+        """Wait for the next beat; less if the others should know something at once, or a message lacks its route."""
         for _ in range(_LOOKS):
             await asyncio.sleep(BEAT_S / _LOOKS)
-            if self._able() != self._said_able or self._sharing.asks():
+            if self._able() != self._said_able or self._unsaid or self._sharing.asks():
                 return
 
     async def once(self) -> None:
@@ -229,7 +231,7 @@ class Members:
                 return
             shared = self._sharing.report(self._leases.taken())
             report = {**self._report(), **shared, "takeover_ms": self._ttl_ms}
-            self._said_able = self._able()
+            self._said_able, self._unsaid, had = self._able(), False, self._leases.shards()
             try:
                 met = await self._store.meet(self._ttl_ms, self._said_able, json.dumps(report))
                 if met.stepped_s:
@@ -237,8 +239,9 @@ class Members:
                 self._ordered.learn(met.orders)
                 await self._fullness.look()
                 mine = await self._sharing.mine(met.able)
-                if mine != self._leases.shards():
+                if mine != had:
                     self._leases.take_over(mine)
+                self._unsaid = bool(mine and not had)
             finally:  # a Cluster keeps the list on one node. Leases on other nodes must survive its absence.
                 await self._recovery.once()
 

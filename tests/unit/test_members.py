@@ -11,7 +11,7 @@ import pytest
 from adapters.memory import Memory
 from adapters.memory.memory_sink import HOLD
 from bridge.core.message import no_route
-from bridge.process.members import Loads, Members, PeerReport, candidates, read_deal, read_peer
+from bridge.process.members import BEAT_S, Loads, Members, PeerReport, candidates, read_deal, read_peer
 from tests.unit.house import DRAIN_MS, LEASE_MS, SHARDS, House, turns
 
 ALL = frozenset(range(SHARDS))
@@ -32,6 +32,27 @@ async def beats_of(members: Sequence[Members], number: int = 3) -> None:
     for _ in range(number):
         for one in members:
             await one.once()
+
+
+@pytest.mark.usefixtures("leaping_time")
+async def test_an_instance_reports_its_first_shards_at_once_and_then_once_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house, reported = House(), list[frozenset[int]]()
+    house.leases.take_over(frozenset())
+
+    def report() -> dict[str, object]:
+        reported.append(house.leases.shards())
+        return {}
+
+    members = house.members()
+    monkeypatch.setattr(members, "_report", report)
+    beating = asyncio.create_task(members.run())
+    await asyncio.sleep(BEAT_S / 2)
+    assert reported == [frozenset(), ALL]
+    await asyncio.sleep(2 * BEAT_S)
+    beating.cancel()
+    assert reported == [frozenset(), ALL, ALL, ALL]
 
 
 # -- by load --------------------------------------------------------------------------------------------------------
