@@ -45,6 +45,8 @@ class BridgeLine:
         self.settings = merged({"redis": {"url": store_url, "key_prefix": name}}, settings)
         self._keys = keys
         self._open = ExitStack()
+        #: What its bridges run.
+        self.command: Sequence[str] = RUN
         self.bridges: list[Bridge] = []
 
     def __enter__(self) -> Self:
@@ -66,11 +68,11 @@ class BridgeLine:
         """The settings, checked."""
         return load(self.file(settings, "loaded"), {})
 
-    def bridge(self, settings: Tables | None = None, command: Sequence[str] = RUN, name: str = "") -> Bridge:
+    def bridge(self, settings: Tables | None = None, command: Sequence[str] = (), name: str = "") -> Bridge:
         """A bridge that is not started yet; it ends with the line."""
         wanted = merged(self.settings, settings or {})
         name = name or f"{self.name}-{len(self.bridges) + 1}"
-        self.bridges.append(self._open.enter_context(Bridge(self.folder, wanted, command, name)))
+        self.bridges.append(self._open.enter_context(Bridge(self.folder, wanted, command or self.command, name)))
         return self.bridges[-1]
 
     def start(self, settings: Tables | None = None) -> Bridge:

@@ -22,6 +22,12 @@ from tests.devstack.service import wait_for
 ROOT = Path(__file__).parents[1]
 RUN = ("bridge.cli", "run")
 
+
+def shortened(*waits: str) -> Sequence[str]:
+    """The command of a bridge with shorter waits, each ``MODULE.NAME=SECONDS``: see `tests.shortened`."""
+    return ("tests.shortened", *waits, "run")
+
+
 Tables = Mapping[str, Any]
 
 #: Most tests need neither: they would share a port, and cost a second process.

@@ -217,15 +217,16 @@ def secure_rabbitmq() -> Iterator[SecureRabbitMQ]:
 
 
 @pytest.fixture
-def rabbitmq_cluster() -> Iterator[RabbitCluster]:
-    """Three RabbitMQ nodes, new for each test: to kill and pause as it likes."""
-    with need(lambda: rabbitmq_clusters.launch_cluster(wanted_rabbitmq())) as cluster:
+def rabbitmq_cluster(request: pytest.FixtureRequest) -> Iterator[RabbitCluster]:
+    """Three RabbitMQ nodes, or the parameter, new for each test: to kill and pause as it likes."""
+    size = getattr(request, "param", 3)
+    with need(lambda: rabbitmq_clusters.launch_cluster(wanted_rabbitmq(), size)) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def rabbitmq_vhost(rabbitmq: RabbitMQ, key_prefix: str) -> Iterator[str]:
-    """The URL of an empty virtual host of the test's own (0.6 s), or the given URL as it is."""
+    """The URL of an empty virtual host of the test's own, or the given URL as it is."""
     if not rabbitmq.owned:
         yield rabbitmq.url
         return

@@ -1,4 +1,4 @@
-"""Three RabbitMQ nodes of this machine that form a cluster, always our own."""
+"""RabbitMQ nodes of this machine that form a cluster, always our own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Self
 from tests.devstack import rabbitmq, rabbitmq4
 from tests.devstack.rabbitmq import RabbitInstall, RabbitMQ
 from tests.devstack.service import free_ports, new_folder, wait_for
-
-_NODES = 3
 
 
 class RabbitCluster:
@@ -47,13 +45,13 @@ class RabbitCluster:
         return self
 
 
-def launch_cluster(version: str) -> RabbitCluster:
-    """Three nodes, of RabbitMQ "3" or "4"."""
+def launch_cluster(version: str, size: int = 3) -> RabbitCluster:
+    """Nodes of RabbitMQ "3" or "4"."""
     home: Callable[[], tuple[RabbitInstall, Path]] = rabbitmq4.chroot_home if version == "4" else _home
     epmd_port = free_ports(1)[0]
     nodes: list[RabbitMQ] = []
     with ExitStack() as started:
-        for number in range(_NODES):
+        for number in range(size):
             place, folder = home()
             nodes.append(RabbitMQ.in_place(place, folder, epmd=(epmd_port, number == 0)))
             started.callback(nodes[-1].close)

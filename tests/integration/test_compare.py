@@ -253,18 +253,13 @@ def test_missing_rights_end_with_5_without_a_claim_of_remaining_objects(
 ) -> None:
     if not rabbitmq.owned:
         pytest.skip("users are made only on a broker of our own")
-    user, vhost = f"u{secrets.token_hex(4)}", rabbitmq_vhost.rpartition("/")[2]
-    rabbitmq.ctl("add_user", user, "secret")
-    try:
-        rabbitmq.ctl("set_permissions", "-p", vhost, user, *rights)
-        url = rabbitmq_vhost.replace("guest:guest", f"{user}:secret")
-        done = compare(AWAY, url, tmp_path, "--quick", "--modes", "ttl")
-    finally:
-        rabbitmq.ctl("delete_user", user)
+    vhost = rabbitmq_vhost.rpartition("/")[2]
+    with rabbitmq.user(f"u{secrets.token_hex(4)}", "secret", vhost, rights) as url:
+        done = compare(AWAY, url.replace("@", ":secret@"), tmp_path, "--quick", "--modes", "ttl")
     assert done.returncode == 5, done.stderr
     assert done.stderr.splitlines()[-1].startswith("RabbitMQ does not allow it (access to ")
     assert "Objects named" not in done.stderr
-    assert rabbitmq.ctl("list_queues", "-p", vhost, "--no-table-headers", "name").split() == []
+    assert [name for name in rabbitmq.names(vhost) if not name.startswith("amq.")] == []
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -78,14 +77,8 @@ def user_of(rabbitmq: RabbitMQ, write: str) -> Iterator[str]:
     """The URL of a user who may read and configure all, and write where the pattern says."""
     if not rabbitmq.owned:
         pytest.skip("needs a broker of our own: it makes a user")
-    name = f"u{secrets.token_hex(4)}"
-    rabbitmq.ctl("add_user", name, "secret")
-    try:
-        rabbitmq.ctl("set_permissions", "-p", "/", name, ".*", write, ".*")
-        parts = urlsplit(rabbitmq.url)
-        yield urlunsplit(parts._replace(netloc=f"{name}:secret@{parts.hostname}:{parts.port}"))
-    finally:
-        rabbitmq.ctl("delete_user", name)
+    with rabbitmq.user(f"u{secrets.token_hex(4)}", "secret", rights=(".*", write, ".*")) as url:
+        yield url.replace("@", ":secret@")
 
 
 # Nobody is there to take it
@@ -254,13 +247,13 @@ def test_a_message_that_is_too_large_for_the_broker_is_a_dead_letter_at_once(rab
 @contextmanager
 def max_message_size(rabbitmq: RabbitMQ, size: int) -> Iterator[None]:
     """For channels that are opened meanwhile. RabbitMQ 4 keeps a copy of the setting in a term."""
-    before = rabbitmq.ctl("eval", "{ok, Size} = application:get_env(rabbit, max_message_size), Size.").strip()
-    order = "application:set_env(rabbit, max_message_size, {0}), persistent_term:put(max_message_size, {0})."
-    rabbitmq.ctl("eval", order.format(size))
+    before = rabbitmq.evaluate("{ok, Size} = application:get_env(rabbit, max_message_size), Size")
+    order = "application:set_env(rabbit, max_message_size, {0}), persistent_term:put(max_message_size, {0})"
+    rabbitmq.evaluate(order.format(size))
     try:
         yield
     finally:
-        rabbitmq.ctl("eval", order.format(before))
+        rabbitmq.evaluate(order.format(before))
 
 
 # The queue has no room

@@ -39,9 +39,7 @@ def left_behind(redis_url: str, rabbitmq: RabbitMQ, vhost_url: str, purpose: str
     with store_client(redis_url) as client:
         found = [key.decode() for key in client.scan_iter(match=f"*postdate.{purpose}.*")]
     if rabbitmq.owned:
-        for what in ("list_queues", "list_exchanges"):
-            listed = rabbitmq.ctl(what, "-p", vhost_url.rpartition("/")[2], "--no-table-headers", "name")
-            found += [name for name in listed.split() if name.startswith("postdate.")]
+        found += [name for name in rabbitmq.names(vhost_url.rpartition("/")[2]) if name.startswith("postdate.")]
     return found
 
 

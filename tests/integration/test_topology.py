@@ -235,22 +235,11 @@ class TestDeclare:
     def test_a_missing_right_to_configure_is_an_error_that_names_the_resource(
         self, broker: Broker, own_rabbitmq: RabbitMQ
     ) -> None:
-        user = broker.prefix
-        own_rabbitmq.ctl("add_user", user, "secret")
-        own_rabbitmq.ctl("set_permissions", "-p", "topology", user, "^$", ".*", ".*")
-        settings = load(
-            None,
-            {},
-            {
-                "rabbitmq.url": broker.url.replace("guest:guest", f"{user}:secret"),
-                "routes.orders": {"intercept": broker.name("orders.delay"), "deliver_to": "x", "queue": broker.queue()},
-            },
-        )
-        try:
+        route = {"intercept": broker.name("orders.delay"), "deliver_to": "x", "queue": broker.queue()}
+        with own_rabbitmq.user(broker.prefix, "secret", "topology", ("^$", ".*", ".*")) as url:
+            settings = load(None, {}, {"rabbitmq.url": url.replace("@", ":secret@"), "routes.orders": route})
             with pytest.raises(Refused) as caught:
                 declare(settings)
-        finally:
-            own_rabbitmq.ctl("delete_user", user)
         assert not isinstance(caught.value, TopologyMismatch)
         assert f"queue '{broker.queue()}'" in str(caught.value)
         assert "secret" not in str(caught.value)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.bridge_line import QUICK, merged
+from tests.bridge_process import shortened
 from tests.devstack.kafka import Kafka
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
@@ -19,7 +20,7 @@ DELAY_MS = 1500
 DELAYED: Headers = [("x-delay", b"%d" % DELAY_MS)]
 OLD = "older than their arrival"
 #: Old timestamps must come for 10 s.
-QUICK_WARNING = ("tests.shortened", "adapters.kafka.watchdog._OLD_LASTS_S=1")
+QUICK_WARNING = shortened("adapters.kafka.watchdog._OLD_LASTS_S=1")
 
 
 @pytest.fixture
