@@ -8,8 +8,11 @@ import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bridge_process import Tables
+from tests.bridge_process import Tables, shortened
 from tests.devstack.service import wait_for
+
+#: A bridge whose /metrics shows what the store has now, and not what it had up to five seconds ago.
+FRESH_PAGE = shortened("bridge.http.metrics._FRESH_S=0.2")
 
 
 class Told(NamedTuple):

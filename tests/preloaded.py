@@ -56,12 +56,19 @@ def start(
 
 
 def run_postdate(
-    words: Sequence[str], folder: Path, env: Mapping[str, str] | None = None, timeout_s: float = 60.0
+    words: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float = 60.0,
+    waits: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of postdate as a process of its own. Raises ``TimeoutExpired``, after which it is gone."""
+    """Run a command of postdate as a process of its own. Raises ``TimeoutExpired``, after which it is gone.
+
+    ``waits``: shorter ones, as for `tests.shortened`."""
     with tempfile.TemporaryDirectory() as place:
         output, errors = Path(place, "output"), Path(place, "errors")
-        started = start("bridge.cli", words, folder, os.environ if env is None else env, output, errors)
+        module = "tests.shortened" if waits else "bridge.cli"
+        started = start(module, [*waits, *words], folder, os.environ if env is None else env, output, errors)
         try:
             code = started.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.bridge_line import merged
-from tests.bridge_process import Bridge, Tables
+from tests.bridge_process import Bridge, Tables, shortened
 from tests.chaos.conftest import OpenLedger, OpenLine
 from tests.chaos.flow import WINDOW, OpenFlow
 from tests.chaos.recovery import settled
@@ -26,6 +26,9 @@ RATE = 500.0
 IN_FLIGHT = 200
 #: The copies of one loss: what was in flight, and what left while the journal was this far behind.
 BEHIND_S = 2.0
+#: An instance tries a failed call again after this time at most, not after five seconds. A restore waits a second more,
+#: as it does with those five. The long tests have both as they are.
+AGAIN_S = 1.0
 SMALL: Tables = {"rabbitmq": {"prefetch": IN_FLIGHT, "window": IN_FLIGHT}, "redis": {"timeout": "1s"}}
 
 
@@ -37,16 +40,19 @@ def test_a_redis_that_lost_its_data_folder_loses_nothing_after_a_restore(
     redis = start_redis()
     journal: Tables = {"journal": {"url": f"sqlite:///{tmp_path}/journal.db", "write": write}}
     line = open_line(merged(SMALL, journal), store_url=redis.url)
+    line.command = shortened(f"bridge.telemetry.reconnect.MAX_S={AGAIN_S}")
     ledger = open_ledger(line)
     bridge = line.start()
-    ledger.produce(RATE, (0, 8000))
+    ledger.produce(RATE, (0, 5000))
     ledger.wait_arrivals(1000)
     bridge.kill()
     bridge.start()
     ledger.wait_arrivals(1000)
     redis.lose_data()
     time.sleep(2)
-    done = run_postdate(["restore", "--yes", "-o", "json", "--config", str(line.file())], tmp_path)
+    settle = [f"bridge.pipeline.restore._SETTLE_S={AGAIN_S + 1}"]
+    words = ["restore", "--yes", "-o", "json", "--config", str(line.file())]
+    done = run_postdate(words, tmp_path, waits=settle)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["parked"] > 0
     ledger.wait_arrivals(1000)

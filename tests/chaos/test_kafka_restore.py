@@ -103,7 +103,7 @@ def restored(line: LedgerLine, *more: str, timeout_s: float = 300) -> dict[str, 
 @pytest.mark.parametrize(
     ("rate", "delays_s", "before_s", "after_s"),
     [
-        (200.0, (1, 12), 6, 2),
+        (200.0, (1, 8), 5, 2),
         pytest.param(1000.0, (1, 120), 60, 20, marks=[pytest.mark.long, pytest.mark.timeout(600)]),
     ],
     ids=["short", "long"],

@@ -14,12 +14,13 @@ import pytest
 
 from tests import preloaded
 from tests.alert_line import Page, check_firing, scraped
+from tests.bridge_line import QUICK, merged
 from tests.delay_line import Line, delay
 from tests.devstack.fixtures import StartRedis
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
-from tests.http_line import HttpLine
+from tests.http_line import FRESH_PAGE, HttpLine
 from tests.unit.raw_properties import Props
 
 pytestmark = pytest.mark.rabbitmq
@@ -31,8 +32,10 @@ CANARY = 'postdate_canary_last_success_timestamp_seconds{instance="a",broker="ra
 @pytest.fixture(scope="module")
 def line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     """A running bridge, in which one test after the other makes trouble and ends it."""
-    settings = {**RUNNING_HTTP.settings, "canary": {"enabled": True, "every": "2s", "delay": "100ms"}}
+    own = {**RUNNING_HTTP.settings, "canary": {"enabled": True, "every": "2s", "delay": "100ms"}}
+    settings = merged(QUICK, {**own, "redis": {"timeout": "1s"}})
     line = Line(rabbitmq.url, redis_server.url, tmp_path_factory.mktemp("alerts"), settings)
+    line.command = FRESH_PAGE
     line.add_route("second")
     with line:
         line.declare_exchange(f"{line.name}.second.target")
@@ -78,6 +81,7 @@ def test_refused_messages_are_overdue_and_their_alert_fires(
     front = line.add_route("narrow")
     with line:
         line.declare_exchange(f"{line.name}.narrow.target")
+        line.command = FRESH_PAGE
         line.start()
         http.wait("/readyz", 200)
         before = scraped(http)
@@ -96,11 +100,12 @@ def test_neither_a_pause_nor_a_rate_makes_messages_overdue_or_late(
 ) -> None:
     http = HttpLine()
     line = Line(rabbitmq.url, redis_server.url, tmp_path, http.settings)
-    slow = line.add_route("slow", max_rate=5)
+    slow = line.add_route("slow", max_rate=10)
     with line:
         line.declare_exchange(f"{line.name}.slow.target")
         line.declare_queue(f"{line.name}.slow.queue")
         line.bind(f"{line.name}.slow.queue", f"{line.name}.slow.target")
+        line.command = FRESH_PAGE
         line.start()
         http.wait("/readyz", 200)
         line.order("pause", "orders")
@@ -201,6 +206,7 @@ def test_a_broker_that_confirms_nothing_and_keeps_its_connection_fires_its_alert
 ) -> None:
     http, waits = HttpLine(), 'postdate_unconfirmed_seconds{instance="a"}'
     with Line(own_rabbitmq.url, redis_server.url, tmp_path, http.settings) as line:
+        line.command = FRESH_PAGE
         line.start()
         http.wait("/readyz", 200)
         before = scraped(http)
@@ -221,6 +227,7 @@ def test_a_broker_that_confirms_nothing_and_keeps_its_connection_fires_its_alert
 def test_a_redis_that_is_emptied_fires_its_alert(rabbitmq: RabbitMQ, start_redis: StartRedis, tmp_path: Path) -> None:
     http, redis, lost = HttpLine(), start_redis(), 'postdate_store_loss_timestamp_seconds{instance="a"}'
     with Line(rabbitmq.url, redis.url, tmp_path, http.settings) as line:
+        line.command = FRESH_PAGE
         line.start()
         http.wait("/readyz", 200)
         line.publish(Props([delay(3_600_000)]), b"lost")
@@ -254,6 +261,7 @@ def test_a_journal_whose_database_is_away_fires_its_alerts(
     http, file = HttpLine(), tmp_path / "journal.db"
     journal = {"journal": {"url": f"sqlite:///{file}", "cold_after": "1m"}}
     with Line(rabbitmq.url, redis_server.url, tmp_path, {**http.settings, **journal}) as line:
+        line.command = FRESH_PAGE
         line.start()
         http.wait("/readyz", 200)
         before = scraped(http)

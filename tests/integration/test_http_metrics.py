@@ -11,7 +11,7 @@ from tests.delay_line import Line, delay
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
-from tests.http_line import HttpLine
+from tests.http_line import FRESH_PAGE, HttpLine
 from tests.unit.raw_properties import Entry, Props
 
 pytestmark = pytest.mark.rabbitmq
@@ -37,6 +37,7 @@ def test_one_page_counts_for_all_processes(
     http = HttpLine()
     settings = {**http.settings, "bridge": {"workers": workers}}
     with Line(rabbitmq.url, redis_server.url, tmp_path, settings) as line:
+        line.command = FRESH_PAGE
         bridge = line.bridge().start()
         http.wait("/readyz", 200)
         route = next(iter(line.settings["routes"]))
@@ -68,7 +69,9 @@ def test_one_page_counts_for_all_processes(
 
 def test_the_page_answers_while_the_store_is_away(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path) -> None:
     http = HttpLine()
-    with Line(rabbitmq.url, redis_server.url, tmp_path, http.settings) as line:
+    settings = {**http.settings, "redis": {"timeout": "1s"}}
+    with Line(rabbitmq.url, redis_server.url, tmp_path, settings) as line:
+        line.command = FRESH_PAGE
         line.start()
         http.wait("/readyz", 200)
         line.publish(Props([delay(600_000)]), b"later")

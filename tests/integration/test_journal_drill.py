@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bridge.cli import run_command
+from bridge.pipeline import restore
 from tests.bridge_process import ROOT
 from tests.delay_line import Line
 from tests.devstack.fixtures import StartRedis
@@ -39,6 +40,7 @@ def test_the_drill_of_the_manual_brings_everything_back(
 ) -> None:
     for name in [name for name in os.environ if name.startswith("POSTDATE_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setattr(restore, "_SETTLE_S", 0.5)  # nothing is on its way to Redis that it could wait for
     redis = start_redis()
     with Line(rabbitmq.url, redis.url, tmp_path, {"journal": {"url": journal_url}}) as line:
         line.start()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.bridge_line import merged
+from tests.bridge_process import shortened
 from tests.delay_line import Line, delay
 from tests.devstack.fixtures import StartRedis
 from tests.devstack.rabbitmq import RabbitMQ
@@ -71,7 +72,9 @@ def test_a_store_that_is_nearly_full_is_told_of_before_it_is_full(
     rabbitmq: RabbitMQ, start_redis: StartRedis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     redis = start_redis()
-    with Line(rabbitmq.url, redis.url, tmp_path, {}) as line, line.start() as bridge:
+    with Line(rabbitmq.url, redis.url, tmp_path, {}) as line:
+        line.command = shortened("adapters.redis.guard._MEMORY_EVERY=1")
+        bridge = line.start()
         with redis.client() as client:
             client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.08))  # it may shrink a little
         bridge.wait_health("% of its maxmemory. At 100% nothing new is parked", 20)

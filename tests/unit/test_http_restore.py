@@ -16,6 +16,12 @@ from tests.unit.test_http_operations import ended, until
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(autouse=True)
+def without_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restore does not wait for instances that may have a message in hand: there are none."""
+    monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.0)
+
+
 async def lost(client: Api, number: int) -> list[str]:
     """Messages that the journal has and the store has lost. Return their ids."""
     stores = client.stores
@@ -33,10 +39,7 @@ async def restored(client: Api, status: int = 202, **asked: Any) -> Any:
     return await ended(client, (await client.call("POST", "/restore", status, asked))["id"])
 
 
-async def test_what_the_store_lost_comes_back_after_a_dry_run_with_counts_and_the_audit_says_who(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.0)
+async def test_what_the_store_lost_comes_back_after_a_dry_run_with_counts_and_the_audit_says_who() -> None:
     async with api(Role.OPERATOR) as client:
         ids = await lost(client, 600)
         found = await client.call("POST", "/restore", 200, {"dry_run": True})
@@ -67,7 +70,6 @@ async def test_a_role_that_only_reads_restores_nothing_and_counts_nothing(role: 
 
 
 async def test_a_restore_is_stopped_and_goes_on_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.0)
     monkeypatch.setattr("bridge.operate.bulk._REPORT_S", 0.0)
     async with api() as client, api(stores=client.stores) as elsewhere:
         await lost(client, 1000)
@@ -82,10 +84,7 @@ async def test_a_restore_is_stopped_and_goes_on_in_the_next(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("overdue", "counts"), [("deliver", [2, 0, 0]), ("skip", [1, 0, 1]), ("dead", [1, 1, 0])])
-async def test_overdue_messages_become_what_the_request_says(
-    overdue: str, counts: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.0)
+async def test_overdue_messages_become_what_the_request_says(overdue: str, counts: list[int]) -> None:
     async with api() as client:
         client.stores.journal = MemoryJournal()
         await client.stores.write()
@@ -120,7 +119,6 @@ async def test_a_cancel_is_undone_by_its_filter_and_many_need_the_role_admin(mon
 async def test_a_journal_that_is_away_refuses_to_begin_and_holds_up_what_has_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.0)
     monkeypatch.setattr("bridge.operate.bulk._REPORT_S", 0.0)
     async with api() as client:
         await lost(client, 1000)
