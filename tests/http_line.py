@@ -12,7 +12,8 @@ from tests.bridge_process import Tables, shortened
 from tests.devstack.service import wait_for
 
 #: A bridge whose /metrics shows what the store has now, and not what it had up to five seconds ago.
-FRESH_PAGE = shortened("bridge.http.metrics._FRESH_S=0.2")
+FRESH = "bridge.http.metrics._FRESH_S=0.2"
+FRESH_PAGE = shortened(FRESH)
 
 
 class Told(NamedTuple):

@@ -15,12 +15,13 @@ import pytest
 from tests import preloaded
 from tests.alert_line import Page, check_firing, scraped
 from tests.bridge_line import QUICK, merged
+from tests.bridge_process import shortened
 from tests.delay_line import Line, delay
 from tests.devstack.fixtures import StartRedis
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
-from tests.http_line import FRESH_PAGE, HttpLine
+from tests.http_line import FRESH, FRESH_PAGE, HttpLine
 from tests.unit.raw_properties import Props
 
 pytestmark = pytest.mark.rabbitmq
@@ -261,7 +262,7 @@ def test_a_journal_whose_database_is_away_fires_its_alerts(
     http, file = HttpLine(), tmp_path / "journal.db"
     journal = {"journal": {"url": f"sqlite:///{file}", "cold_after": "1m"}}
     with Line(rabbitmq.url, redis_server.url, tmp_path, {**http.settings, **journal}) as line:
-        line.command = FRESH_PAGE
+        line.command = shortened(FRESH, "adapters.sql.engine._CONNECT_S=1")  # how long SQLite waits for a lock
         line.start()
         http.wait("/readyz", 200)
         before = scraped(http)
