@@ -160,6 +160,9 @@ class Shard:
             self.offsets.note(batch.origins[position - 1], owed=True)
         self.counts["parked"] += len(batch.messages) - len(kept) - len(rejected) - len(before)
         reply = Parked(tuple(kept), tuple(rejected), tuple(before))
+        for position, message in enumerate(batch.messages if batch.once and batch.logs else (), 1):
+            if position not in {*kept, *rejected, *before}:
+                self._log("restored", Written.WAITING, message[0])
         self._seen["park", instance] = _Seen(batch.token, self.now_ms() + TOKEN_MS, reply)
         self._wake_if_nearer(due_ms for _, due_ms, _ in batch.messages)
         return reply

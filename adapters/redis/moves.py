@@ -1,4 +1,4 @@
-"""The log of moves for the journal: what left a shard, and what was rescheduled or retried (``lua/include/moved.lua``).
+"""The log of moves for the journal: what left a shard, or came back, or got another moment (``lua/include/moved.lua``).
 
 A stream in each shard. The scripts write it in the step that makes the move, so it misses none. It exists only while an
 instance reads it, so that a store without a journal pays one question a call.
@@ -28,6 +28,7 @@ _STATES = {
     "cancelled": Written.CANCELLED,
     "replaced": Written.REPLACED,
     "dead": Written.DEAD,
+    "restored": Written.WAITING,
     "retried": Written.WAITING,
 }
 #: Their value is a due moment, that of the others a reason.

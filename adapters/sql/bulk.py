@@ -18,7 +18,7 @@ from sqlalchemy.sql import ColumnElement
 
 #: Rows of one call of the driver.
 ROWS = 250
-_MYSQL = ("mysql", "mariadb")
+MYSQL = ("mysql", "mariadb")
 #: What becomes of a row whose id is there: a part of the statement, by (statement, dialect).
 Conflict = Callable[[Any, Dialect], Any]
 
@@ -58,7 +58,7 @@ def among(dialect: Dialect, column: ColumnElement[bytes], values: Sequence[bytes
 
 def left_alone(statement: Any, dialect: Dialect) -> Any:
     """A row that is there stays as it is. MySQL's INSERT IGNORE would also cut what is too long."""
-    if dialect.name in _MYSQL:
+    if dialect.name in MYSQL:
         first = next(iter(statement.table.primary_key))
         return statement.on_duplicate_key_update({first.name: first})
     return statement.on_conflict_do_nothing()
@@ -84,10 +84,10 @@ def _later(old: Any, new: Any) -> list[tuple[str, Any]]:
 
 
 def _changed(statement: Any, dialect: Dialect, values: list[tuple[str, Any]]) -> Any:
-    if dialect.name in _MYSQL:
+    if dialect.name in MYSQL:
         return statement.on_duplicate_key_update(values)
     return statement.on_conflict_do_update(index_elements=["id"], set_=dict(values))
 
 
 def _new(statement: Any, dialect: Dialect) -> Any:
-    return statement.inserted if dialect.name in _MYSQL else statement.excluded
+    return statement.inserted if dialect.name in MYSQL else statement.excluded

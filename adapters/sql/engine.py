@@ -53,9 +53,15 @@ def _open_file(connection: Any, _: Any) -> None:
     cursor.close()
 
 
+def reading(engine: AsyncEngine) -> AsyncEngine:
+    """Return the same engine for transactions that only read: on SQLite they and a writer do not wait for each other.
+    A search through a large journal may take longer than a writer has."""
+    return engine.execution_options(reads=True)
+
+
 def _begin(connection: Any) -> None:
     """Take the write lock at once: a transaction that reads first and writes later fails beside another one."""
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    connection.exec_driver_sql("BEGIN" if connection.get_execution_options().get("reads") else "BEGIN IMMEDIATE")
 
 
 @asynccontextmanager

@@ -9,7 +9,9 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any
 
+import structlog
 from sqlalchemy import (
+    Connection,
     and_,
     delete,
     func,
@@ -23,8 +25,8 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement, Executable
 
-from adapters.sql.bulk import ROWS, BulkInsert, among, completed, left_alone, moved
-from adapters.sql.engine import address_of, engine_of, transaction
+from adapters.sql.bulk import MYSQL, ROWS, BulkInsert, among, completed, left_alone, moved
+from adapters.sql.engine import address_of, engine_of, reading, transaction
 from adapters.sql.tables import COLD_MS, FLOW, IS_COLD, MESSAGE, META, VERSION, statements
 from bridge.core.errors import StoreUnfit
 from bridge.core.journal import FlowRow, JournalEntry, JournalFilter, JournalMessage, Place, StoreMove, Written
@@ -32,11 +34,15 @@ from bridge.core.message import Origin
 from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
 from bridge.parking.identity import shard_of
 
+log = structlog.get_logger("postdate")
+
 #: Values of one IN list.
 _LIST_MAX = 500
 _TEXT_MAX = 255
 #: Rows among which ``newest`` looks.
 _NEWEST_MAX = 1000
+#: What a statement of MySQL may have besides the body of a message. Half of it is for the rest of the envelope.
+_STATEMENT_BYTES = 1024 * 1024
 _ORIGIN = MESSAGE.c.keys().index("origin")
 _FACTS = (
     MESSAGE.c.id,
@@ -57,12 +63,18 @@ _End = tuple[int, str, int, int | None]
 class SqlJournal:
     """``bridge.core.journal.Journal`` in a database."""
 
-    def __init__(self, url: str, password: str, broker: str, prefix: str) -> None:
-        """``prefix`` is that of the broker's store. The stores of several brokers share the tables."""
+    def __init__(
+        self, url: str, password: str, broker: str, prefix: str, shards: int = 8, body_max: int = 1024 * 1024
+    ) -> None:
+        """``prefix`` and ``shards`` are those of the broker's store. The stores of several brokers share the tables."""
         self._url = address_of(url, password)
         self._engine = engine_of(self._url)
+        self._reads = reading(self._engine)
         self._broker = broker
-        self._prefix = prefix
+        self._store = {"key_prefix": prefix, "shards": str(shards)}
+        self._body_max = body_max
+        #: What fits into a row, if the database has a limit.
+        self._envelope_max: int | None = None
         dialect = self._engine.dialect
         self._in = partial(among, dialect)
         self._insert = BulkInsert(dialect, MESSAGE, MESSAGE.c.keys(), completed)
@@ -77,29 +89,56 @@ class SqlJournal:
     # -- the tables ---------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Check the version and the key prefix. Raises ``StoreUnfit``."""
-        version, prefix = await self._state()
+        """Check the version, of which store the tables are, and how large a row may be. Raises ``StoreUnfit``."""
+        version, store = await self._state()
         if version != VERSION:
             advice = "Run: postdate setup" if version < VERSION else "Upgrade postdate"
             state = f"has version {version}" if version else "has no tables"
             raise StoreUnfit(f"the journal {state}, and this postdate needs version {VERSION}. {advice}")
-        if not prefix:
-            raise StoreUnfit(f"the journal was not made for {self._broker}. Run: postdate setup")
-        if prefix != self._prefix:
+        for name, mine in self._store.items():
+            if name not in store:
+                raise StoreUnfit(f"the journal was not made for {self._broker}. Run: postdate setup")
+            if store[name] != mine:
+                raise StoreUnfit(
+                    f'the journal belongs to the store with redis.{name} "{store[name]}", and this one has "{mine}". '
+                    "Give each its own database or schema"
+                )
+        if self._engine.dialect.name in MYSQL:
+            await self._measure()
+
+    async def _measure(self) -> None:
+        """Find out the largest envelope that fits into a statement, in which a byte may take two."""
+        async with transaction(self._reads) as connection:
+            packet = int((await connection.execute(text("SELECT @@max_allowed_packet"))).scalar_one())
+        needed = 2 * self._body_max + _STATEMENT_BYTES
+        if packet < needed:
             raise StoreUnfit(
-                f'the journal belongs to the store with redis.key_prefix "{prefix}", and this one has '
-                f'"{self._prefix}". Give each its own database or schema'
+                f"the journal's server takes statements of {packet} bytes (max_allowed_packet), and limits.max_body "
+                f"needs {needed}. Raise it there, or lower limits.max_body"
             )
+        self._envelope_max = (packet - _STATEMENT_BYTES // 2) // 2
 
     async def is_new(self) -> bool:
         """Return whether no setup was made for this store."""
-        version, prefix = await self._state()
-        return version == 0 or (version == VERSION and not prefix)
+        version, store = await self._state()
+        return version == 0 or (version == VERSION and store.keys() < self._store.keys())
 
     async def missing(self) -> list[str]:
-        """Return the SQL that creates or upgrades the tables; nothing where they are up to date."""
+        """Return the SQL that creates or upgrades the tables; nothing where they are up to date.
+
+        MySQL keeps what a setup made that was killed, so indexes that are there are left out."""
         version, _ = await self._state()
-        return list(statements(self._engine.dialect, version))
+        wanted = statements(self._engine.dialect, version)
+        there = await self._indexes() if wanted else ()
+        return [statement for statement in wanted if not any(f" INDEX {name} ON " in statement for name in there)]
+
+    async def _indexes(self) -> list[str | None]:
+        def names(sync: Connection) -> list[str | None]:
+            found = inspect(sync)
+            return [index["name"] for index in found.get_indexes(MESSAGE.name)] if found.has_table(MESSAGE.name) else []
+
+        async with transaction(self._reads) as connection:
+            return await connection.run_sync(names)
 
     async def create(self) -> list[str]:
         """Create or upgrade the tables. Return the SQL that was carried out. Raises ``StoreUnfit`` as ``open``."""
@@ -107,10 +146,11 @@ class SqlJournal:
         async with transaction(self._engine) as connection:
             for statement in missing:
                 await connection.execute(text(statement))
-        if missing:
+        version, store = await self._state()
+        if version < VERSION:
             await self.set_meta("version", str(VERSION))
-        if not (await self._state())[1]:
-            await self.set_meta(f"{self._broker} key_prefix", self._prefix)
+        for name in self._store.keys() - store.keys():
+            await self.set_meta(f"{self._broker} {name}", self._store[name])
         await self.open()
         return missing
 
@@ -120,12 +160,14 @@ class SqlJournal:
             await connection.execute(delete(META).where(META.c.name == name))
             await connection.execute(insert(META).values(name=name, value=value))
 
-    async def _state(self) -> tuple[int, str]:
-        async with transaction(self._engine) as connection:
+    async def _state(self) -> tuple[int, dict[str, str]]:
+        """Return the version of the tables, and of which store they are."""
+        async with transaction(self._reads) as connection:
             if not await connection.run_sync(lambda sync: inspect(sync).has_table(META.name)):
-                return 0, ""
+                return 0, {}
             rows = dict(map(tuple, await connection.execute(select(META.c.name, META.c.value))))
-        return int(rows.get("version", 0)), rows.get(f"{self._broker} key_prefix", "")
+        named = {name: rows.get(f"{self._broker} {name}") for name in self._store}
+        return int(rows.get("version", 0)), {name: value for name, value in named.items() if value is not None}
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -133,7 +175,7 @@ class SqlJournal:
         """Write messages and moves in one transaction. A new message that was delivered is written once."""
         others = [move for move in moves if not _is_delivery(move)]
         ends = {
-            message_id: (int(Written.DELIVERED), move.reason[:_TEXT_MAX], move.at, move.at_ms)
+            message_id: (int(Written.DELIVERED), _text(move.reason), move.at, move.at_ms)
             for move in moves
             if _is_delivery(move)
             for message_id in move.ids
@@ -175,9 +217,12 @@ class SqlJournal:
             due_ms = due_ms or opened.due_ms
         except UnopenedEnvelope:
             route, key, arrived_ms = "", b"", 0
+        if self._envelope_max is not None and len(envelope) > self._envelope_max:
+            log.error("journal row without its message", id=message_id.decode(), bytes=len(envelope))
+            envelope = b""
         digest = None if origin is None else origin_digest(self._broker, origin)
         if end is None:
-            end = (0, "", 0, None) if dead is None else (int(Written.DEAD), dead[:_TEXT_MAX], 0, None)
+            end = (0, "", 0, None) if dead is None else (int(Written.DEAD), _text(dead), 0, None)
         facts = route, shard_of(message_id), key, due_ms, arrived_ms, envelope, digest
         return message_id, self._broker, *facts, *end
 
@@ -192,7 +237,7 @@ class SqlJournal:
         """Return rows with the origins of others."""
         found: list[tuple[bytes, JournalMessage]] = []
         mine = MESSAGE.alias()
-        async with transaction(self._engine) as connection:
+        async with transaction(self._reads) as connection:
             for piece in _pieces(ids):
                 same = and_(mine.c.origin == MESSAGE.c.origin, mine.c.id != MESSAGE.c.id)
                 query = select(mine.c.id.label("mine"), *_FACTS).join(mine, same).where(self._in(mine.c.id, piece))
@@ -204,7 +249,7 @@ class SqlJournal:
     async def lacking(self, ids: Sequence[bytes]) -> list[bytes]:
         """Return ids without a whole row."""
         known: set[bytes] = set()
-        async with transaction(self._engine) as connection:
+        async with transaction(self._reads) as connection:
             for piece in _pieces(ids):
                 whole = and_(self._in(MESSAGE.c.id, piece), func.length(MESSAGE.c.envelope) > 0)
                 known.update((await connection.execute(select(MESSAGE.c.id).where(whole))).scalars())
@@ -229,7 +274,7 @@ class SqlJournal:
                 for move in alike:
                     await self._move(connection, move)
         rows = (
-            (message_id, move.at_ms, move.name, move.by[:_TEXT_MAX], move.reason[:_TEXT_MAX], move.due_ms)
+            (message_id, move.at_ms, move.name, _text(move.by), _text(move.reason), move.due_ms)
             for move in moves
             if move.state is not Written.DELIVERED  # its row says so
             for message_id in move.ids
@@ -239,7 +284,7 @@ class SqlJournal:
     def _ends(self, moves: Iterable[StoreMove]) -> Iterator[tuple[Any, ...]]:
         for move in sorted(moves, key=attrgetter("at")):
             state = move.state or Written.WAITING
-            values = int(state), move.reason[:_TEXT_MAX], move.at, move.at_ms if state.ended else None
+            values = int(state), _text(move.reason), move.at, move.at_ms if state.ended else None
             for message_id in move.ids:
                 yield self._end(message_id, *values)
 
@@ -248,7 +293,7 @@ class SqlJournal:
         values: dict[str, Any] = {"changed": move.at} if move.at else {}
         if move.state is not None:
             ended_ms = move.at_ms if move.state.ended else None
-            values |= {"state": move.state, "ended_ms": ended_ms, "reason": move.reason[:_TEXT_MAX]}
+            values |= {"state": move.state, "ended_ms": ended_ms, "reason": _text(move.reason)}
         if move.due_ms is not None:
             values["due_ms"] = move.due_ms
         older = [MESSAGE.c.changed < move.at] if move.at else []
@@ -297,7 +342,7 @@ class SqlJournal:
 
     async def count(self, wanted: JournalFilter) -> int:
         """Count rows."""
-        async with transaction(self._engine) as connection:
+        async with transaction(self._reads) as connection:
             found = await connection.execute(select(func.count()).select_from(MESSAGE).where(*self._matching(wanted)))
             return int(found.scalar_one())
 
@@ -320,7 +365,7 @@ class SqlJournal:
         """Look each pair up in the index of keys of cold rows."""
         facts = (*_FACTS, _SIZE)
         found: list[Any] = []
-        async with transaction(self._engine) as connection:
+        async with transaction(self._reads) as connection:
             for route, key in pairs:
                 wanted = MESSAGE.c.broker == self._broker, IS_COLD, MESSAGE.c.key == key, MESSAGE.c.route == route
                 query = select(*facts).where(*wanted).limit(limit)
@@ -332,7 +377,7 @@ class SqlJournal:
         columns = MESSAGE.c.shard, MESSAGE.c.route
         query = select(*columns, func.count()).where(MESSAGE.c.broker == self._broker, IS_COLD).group_by(*columns)
         found: dict[int, dict[str, int]] = {}
-        async with transaction(self._engine) as connection:
+        async with transaction(self._reads) as connection:
             for shard, route, number in await connection.execute(query):
                 found.setdefault(shard, {})[route] = number
         return found
@@ -345,18 +390,18 @@ class SqlJournal:
             .scalar_subquery()
             for first, end in pairwise(bounds_ms)
         ]
-        async with transaction(self._engine) as connection:
+        async with transaction(self._reads) as connection:
             return list((await connection.execute(select(*counts))).one()) if counts else []
 
     async def flow(self, message_id: bytes) -> list[FlowRow]:
         """Return the moves of a message."""
         columns = (FLOW.c.at_ms, FLOW.c.move, FLOW.c.by, FLOW.c.reason, FLOW.c.due_ms)
         query = select(*columns).where(FLOW.c.id == message_id).order_by(FLOW.c.at_ms)
-        async with transaction(self._engine) as connection:
+        async with transaction(self._reads) as connection:
             return [FlowRow(*row) for row in await connection.execute(query)]
 
     async def _read(self, query: Executable) -> list[JournalMessage]:
-        async with transaction(self._engine) as connection:
+        async with transaction(self._reads) as connection:
             rows = (await connection.execute(query)).mappings().all()
         return list(map(_message, rows))
 
@@ -387,6 +432,14 @@ def origin_digest(broker: str, origin: Origin) -> bytes:
     """Return an origin in 16 bytes. Pure."""
     log, offset = origin
     return blake2b(broker.encode() + b"\0" + log + b"\0%d" % offset, digest_size=16).digest()
+
+
+def _text(text: str) -> str:
+    """Return what people or brokers wrote as every database keeps it: PostgreSQL refuses a NUL, all refuse half of a
+    surrogate pair. Pure."""
+    if text.isascii() and "\0" not in text:
+        return text[:_TEXT_MAX]
+    return text[:_TEXT_MAX].replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def _message(row: Mapping[Any, Any]) -> JournalMessage:

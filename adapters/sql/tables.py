@@ -26,6 +26,13 @@ from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 from sqlalchemy.types import TypeEngine
 
 metadata = MetaData()
+#: MySQL and MariaDB would take what their server is set to: there, emoji may be refused, and names that differ in case
+#: may be equal.
+_TEXTS: dict[str, Any] = {
+    f"{dialect}_{option}": value
+    for dialect in ("mysql", "mariadb")
+    for option, value in (("charset", "utf8mb4"), ("collate", "utf8mb4_bin"))
+}
 
 
 def _bytes(length: int) -> TypeEngine[bytes]:
@@ -38,6 +45,7 @@ META = Table(
     metadata,
     Column("name", String(64), primary_key=True),
     Column("value", String(255), nullable=False),
+    **_TEXTS,
 )
 #: The end of a cold row: it stands apart in the index of what waits, and is never pruned.
 COLD_MS = 2**62
@@ -58,6 +66,7 @@ MESSAGE = Table(
     Column("reason", String(255), nullable=False),
     Column("changed", BigInteger, nullable=False),
     Column("ended_ms", BigInteger),
+    **_TEXTS,
 )
 FLOW = Table(
     "postdate_flow",
@@ -68,6 +77,7 @@ FLOW = Table(
     Column("by", String(255), nullable=False, quote=True),
     Column("reason", String(255), nullable=False),
     Column("due_ms", BigInteger),
+    **_TEXTS,
 )
 #: A literal, because a database compares it with the condition of an index.
 IS_COLD = MESSAGE.c.ended_ms == literal_column(str(COLD_MS))

@@ -276,13 +276,14 @@ def open_journal(plan: ProcessPlan) -> Tables | None:
     """Return the journal of a store, not connected yet; None where there is none. SQLAlchemy is imported only then.
 
     Raises ``SettingsError`` where the packages are missing."""
-    section, url = plan.settings.journal, plan.settings.journal.url.get_secret_value()
+    settings, url = plan.settings, plan.settings.journal.url.get_secret_value()
     if not url:
         return None
     try:
         module = import_module("adapters.sql.journal")
-        password = section.password.get_secret_value()
-        return cast(Tables, module.SqlJournal(url, password, plan.broker, plan.settings.redis.key_prefix))
+        password, redis = settings.journal.password.get_secret_value(), settings.redis
+        store = plan.broker, redis.key_prefix, redis.shards, settings.limits.max_body
+        return cast(Tables, module.SqlJournal(url, password, *store))
     except ImportError as error:
         raise SettingsError(
             f"journal.url needs a package: {error}. Install the extra sql: deploy/README.md, Install"

@@ -40,8 +40,9 @@ class Batch:
     caller rejects afterwards: that call still finds them new, whatever was parked here. ``once``: a message whose id
     the store has, in any state, counts as handled before. ``mark``: nothing is parked if the shard has another one
     (``bridge.core.journal.Tiers``), and the reply is ``TierMoved``. ``logs``: the number of logs that the shard begins
-    if it has none, because the store was emptied: 1 for that of moves, 2 with that of what was parked. ``rivals``: ids
-    of rows of the journal for the same records, each with the id of a message of this call.
+    if it has none, because the store was emptied: 1 for that of moves, 2 with that of what was parked. With ``once``,
+    the log of moves names what was parked: its row may say that it ended. ``rivals``: ids of rows of the journal for
+    the same records, each with the id of a message of this call.
     """
 
     token: bytes

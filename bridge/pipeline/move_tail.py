@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
-from bridge.core.journal import Journal, MoveLog
+from bridge.core.journal import Journal, MoveLog, StoreMove
 from bridge.delay.duration import write_duration
 from bridge.pipeline.journal_writer import JournalWriter
 from bridge.telemetry.health import Health
@@ -20,8 +20,11 @@ from bridge.telemetry.subject import Subject
 
 JOURNAL_MOVES = Subject("journal", "moves")
 _EVERY_S = 0.5
-#: Entries of a shard in one transaction. An entry has the messages of one call.
+#: Entries of a shard in one reading. An entry has the messages of one call.
 _ENTRIES_MAX = 100
+#: Messages of one transaction, unless a move has more: after an outage, all would take longer than a transaction may.
+#: Envelopes, which may be large, that are read at once.
+_IDS_MAX, _ENVELOPES_MAX = 20_000, 50
 #: From this age on, a move that is not in the journal is a trouble.
 _BEHIND_MS = 30_000
 #: The writer has written what was parked so long ago, unless the database is away.
@@ -48,10 +51,11 @@ class MoveTail:
             logged = await self._moves.read(left, _ENTRIES_MAX)
             found = [move for entries in logged.values() for move in entries.moves]
             self.oldest_ms = min((move.at_ms for move in found), default=0)
-            if self._writer is not None:
-                await self._writer.flush(found)
-            elif found:
-                await self._journal.record(found)
+            for moves in _portions(found):
+                if self._writer is not None:
+                    await self._writer.flush(moves)
+                elif moves:
+                    await self._journal.record(moves)
             for shard, entries in logged.items():
                 await self._moves.forget(shard, entries.upto)
             left = [shard for shard, entries in logged.items() if len(entries.moves) >= _ENTRIES_MAX]
@@ -69,8 +73,9 @@ class MoveTail:
                 due = [move for move in logged.moves if move.at_ms < before_ms]
                 ids = unknown(message_id for move in due for message_id in move.ids)
                 lacking = await self._journal.lacking(ids) if ids else []
-                if lacking and (entries := await self._moves.envelopes(lacking)):
-                    await self._journal.write(entries)
+                for at in range(0, len(lacking), _ENVELOPES_MAX):
+                    if entries := await self._moves.envelopes(lacking[at : at + _ENVELOPES_MAX]):
+                        await self._journal.write(entries)
                 if due or not logged.moves:
                     await self._moves.forget(shard, due[-1].at if due else logged.upto, parks=True)
                 left += [shard] if len(due) >= _ENTRIES_MAX else []
@@ -106,3 +111,14 @@ class MoveTail:
     def behind_ms(self, clock: StoreClock) -> int:
         """Return the age of the oldest move that is not in the journal."""
         return max(0, clock.now_ms() - self.oldest_ms) if self.oldest_ms else 0
+
+
+def _portions(moves: Sequence[StoreMove]) -> Iterator[Sequence[StoreMove]]:
+    """Iterate over the moves in portions for one transaction each, at least one. Pure."""
+    begin = count = 0
+    for place, move in enumerate(moves):
+        if count and count + len(move.ids) > _IDS_MAX:
+            yield moves[begin:place]
+            begin, count = place, 0
+        count += len(move.ids)
+    yield moves[begin:]

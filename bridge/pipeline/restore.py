@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import (
@@ -33,7 +34,7 @@ from bridge.desk.protocol import Desk
 from bridge.parking.envelope import UnopenedEnvelope, unseal, with_due
 from bridge.parking.identity import arrived_ms_of, shard_of
 from bridge.pipeline.move_tail import MoveTail
-from bridge.pipeline.putback import BATCH, RATE, Fate, Overdue, Pace, PutBack, Restorable
+from bridge.pipeline.putback import BATCH, BATCH_BYTES, RATE, Fate, Overdue, Pace, PutBack, Restorable
 from bridge.telemetry.reconnect import MAX_S
 
 _EVERYTHING = JournalFilter()
@@ -109,7 +110,7 @@ class Restorer:
         arrived_ms = [arrived_ms_of(row.id) for row in await self._journal.newest(_NEWEST)]
         wanted = replace(order.wanted, arrived_until_ms=max([await self._desk.now_ms(), *arrived_ms]))
         asked_s = began_s
-        while rows := await self._journal.page(wanted, restored.place, min(BATCH, order.max_rate)):
+        while rows := await self._page(wanted, restored.place, min(BATCH, order.max_rate)):
             if time.monotonic() > asked_s + _STALLED_S:
                 began_s = time.monotonic()
             async with self._turn(order, restored, progress):
@@ -137,6 +138,15 @@ class Restorer:
         if order.wanted == _EVERYTHING and not order.dry_run:
             await self._desk.note_restored()
         return restored
+
+    async def _page(self, wanted: JournalFilter, place: Place, limit: int) -> list[JournalMessage]:
+        """Return the next rows; no more than ``BATCH_BYTES``, unless the first is larger."""
+        while heads := await self._journal.page(wanted, place, limit, 1):
+            sizes = accumulate(head.size for head in heads)
+            fitting = sum(size <= BATCH_BYTES for size in sizes)
+            if rows := await self._journal.page(wanted, place, max(1, fitting)):
+                return rows
+        return []
 
     @asynccontextmanager
     async def _turn(self, order: RestoreOrder, restored: Restored, progress: Progress | None) -> AsyncIterator[None]:
@@ -211,7 +221,7 @@ class Restorer:
 
     async def lost(self, sample: int) -> int:
         """Return how many of the messages that are due next, and of those that arrived last, the store lacks."""
-        rows = await self._journal.page(JournalFilter(), START, sample)
+        rows = await self._journal.page(JournalFilter(), START, sample, 1)
         rows += await self._journal.newest(sample)
         return len(await self.missing(list({row.id: row for row in rows}.values()), time.monotonic()))
 

@@ -163,6 +163,18 @@ class JournalSuite:
         (row,) = await journal.page(WAITING, START, 10)
         assert (row.state, row.reason, row.ended_ms) == (Written.DEAD, "unroutable", None)
 
+    async def test_whatever_text_a_broker_or_a_person_wrote_the_row_is_written(self, journal: Journal) -> None:
+        texts = ["exhausted: java.io.IOException: \0", "half a pair: \udcff", "\N{PARTY POPPER} приказ 注文" * 30]
+        for text in texts:
+            dead, cancelled = entry(dead=text), entry()
+            await journal.write([dead, cancelled], [move(Written.CANCELLED, cancelled, reason=text, by=text)])
+            await journal.record([move(Written.DEAD, dead, reason=text), move(None, dead, due_ms=DUE_MS, reason=text)])
+            assert {row.state for row in (await journal.look([dead.id, cancelled.id])).values()} == {
+                Written.DEAD,
+                Written.CANCELLED,
+            }
+        assert (await journal.look([dead.id]))[dead.id].reason.startswith("\N{PARTY POPPER} приказ 注文")
+
     async def test_a_filter_selects_by_route_key_id_and_due_moment(self, journal: Journal) -> None:
         orders, keyed = entry(DUE_MS), entry(DUE_MS + 10, key=b"k", route="mails")
         found = entry(DUE_MS + 20, key=found_key(b"m-1"))
@@ -250,6 +262,11 @@ class JournalSuite:
         assert {row.id: row.size for row in named} == {row.id: len(row.envelope) for row in [*cold[:2], found]}
         assert len(await journal.named([("orders", b"k"), ("bills", b"k")], 2)) == 3
         assert await journal.cold_counts() == {3: {"orders": 3, "bills": 1}}
+        await journal.write([other := entry(route="Orders")])
+        await journal.shift([other.id], Written.WAITING, Written.COLD)
+        assert await journal.cold_counts() == {3: {"orders": 3, "bills": 1, "Orders": 1}}
+        assert await waiting(journal, JournalFilter((Written.COLD,), route="Orders")) == [other.id]
+        await journal.drop([other.id])
         assert await journal.density([0, DUE_MS + 1, DUE_MS + 9, DUE_MS + 10]) == [1, 2, 1]
 
     async def test_a_page_may_have_the_start_of_each_envelope_alone(self, journal: Journal) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from bridge.core.journal import MoveLog, Written
-from bridge.core.ports import Batch, Parked, Store
+from bridge.core.ports import Batch, Keyed, Parked, Store
+from bridge.parking.envelope import index_field
 from tests.conformance.rig import HOUR_MS, SHARDS, Rig, claim, park, park_keyed
 
 
@@ -65,6 +66,18 @@ class Moves:
             ("dead", Written.DEAD, [rejected[0]]),
         ]
         assert await logged(self.log(store)) == []
+
+    async def test_what_is_put_back_waits_again_and_what_the_store_has_is_not_named(self, rig: Rig) -> None:
+        store = await rig.open()
+        soon_ms = await rig.now_ms() + HOUR_MS
+        there, gone, keyed = (rig.message(soon_ms, key=b"k" * (n == 2)) for n in range(3))
+        await park(store, there)
+        batch = Batch(store.new_token(), [gone, there, keyed], [Keyed(3, index_field(b"orders", b"k"), "keep")])
+        batch.once, batch.logs = True, 1
+        assert (await store.park({0: batch}))[0] == Parked((), (), (2,))
+        found = await logged(self.log(store))
+        assert {(name, state) for name, state, _ in found} == {("restored", Written.WAITING)}
+        assert {message_id for _, _, ids in found for message_id in ids} == {gone[0], keyed[0]}
 
     async def test_a_new_moment_and_a_retry_are_logged_with_their_moment(self, rig: Rig) -> None:
         store = await rig.open()

@@ -18,16 +18,16 @@ from sqlalchemy import event
 
 from adapters.memory.memory_journal import MemoryJournal
 from adapters.sql.journal import SqlJournal
-from adapters.sql.tables import VERSION
+from adapters.sql.tables import VERSION, statements
 from bridge.core.errors import StoreUnfit
 from bridge.core.journal import START, JournalFilter, JournalUnavailable, Written
-from tests.conformance.journal_suite import DUE_MS, JournalSuite, entry, move, waiting
+from tests.conformance.journal_suite import DUE_MS, WAITING, JournalSuite, entry, move, waiting
 from tests.devstack.databases import MariaDB, PostgreSQL
 from tests.devstack.service import Service
 
 
-def on_sqlite(folder: Path, prefix: str = "postdate") -> SqlJournal:
-    return SqlJournal(f"sqlite:///{folder}/journal.db", "", "rabbitmq", prefix)
+def on_sqlite(folder: Path, prefix: str = "postdate", shards: int = 8) -> SqlJournal:
+    return SqlJournal(f"sqlite:///{folder}/journal.db", "", "rabbitmq", prefix, shards)
 
 
 class TestMemoryJournal(JournalSuite):
@@ -197,6 +197,20 @@ async def test_a_full_disk_is_named_and_what_was_written_stays(tmp_path: Path) -
     await journal.close()
 
 
+async def test_on_sqlite_no_reader_waits_for_a_writer_and_no_writer_for_a_reader(tmp_path: Path) -> None:
+    journal = on_sqlite(tmp_path)
+    await journal.create()
+    await journal.write([written := entry()])
+    with closing(sqlite3.connect(tmp_path / "journal.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert await waiting(journal) == [written.id]
+        assert list(await journal.look([written.id])) == [written.id]
+        assert await journal.count(WAITING) == 1
+        await journal.open()
+        other.execute("ROLLBACK")
+    await journal.close()
+
+
 async def test_rows_by_id_a_page_and_the_newest_are_found_without_a_look_at_all_others(tmp_path: Path) -> None:
     journal = on_sqlite(tmp_path)
     await journal.create()
@@ -296,14 +310,59 @@ async def test_setup_creates_the_tables_once_and_says_what_it_runs(tmp_path: Pat
     await journal.close()
 
 
-async def test_a_second_cluster_in_the_same_database_is_refused(tmp_path: Path) -> None:
-    first, second = on_sqlite(tmp_path), on_sqlite(tmp_path, "other")
+@pytest.mark.parametrize(
+    ("store", "text"),
+    [
+        (("other", 8), r'redis\.key_prefix "postdate", and this one has "other"'),
+        (("postdate", 4), r'redis\.shards "8", and this one has "4"'),
+    ],
+)
+async def test_another_store_with_the_same_tables_is_refused(tmp_path: Path, store: tuple[str, int], text: str) -> None:
+    first, second = on_sqlite(tmp_path), on_sqlite(tmp_path, *store)
     await first.create()
     for refused in (second.open, second.create):
-        with pytest.raises(StoreUnfit, match=r'redis\.key_prefix "postdate", and this one has "other"'):
+        with pytest.raises(StoreUnfit, match=text):
             await refused()
     await first.close()
     await second.close()
+
+
+async def test_a_setup_that_was_killed_is_finished_by_the_next(tmp_path: Path) -> None:
+    """MySQL keeps what a transaction has created."""
+    journal = on_sqlite(tmp_path)
+    await journal.create()
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as file, file:
+        file.execute("DELETE FROM postdate_meta")
+        file.execute("DROP INDEX postdate_message_cold_key")
+    assert await journal.is_new()
+    assert [statement for statement in await journal.create() if "INDEX" in statement] == [
+        next(statement for statement in statements(journal._engine.dialect, 0) if "cold_key" in statement)
+    ]
+    await journal.open()
+    await journal.close()
+
+
+@pytest.mark.slow
+async def test_a_message_that_is_too_large_for_a_statement_of_mysql_stops_no_other(database: Service) -> None:
+    if not isinstance(database, MariaDB):
+        return
+    await asyncio.to_thread(database.wipe)
+    await asyncio.to_thread(database.execute, "SET GLOBAL max_allowed_packet = 2097152")
+    try:
+        journal = SqlJournal(database.url, "", "rabbitmq", "postdate", body_max=512 * 1024)
+        await journal.create()
+        largest, larger = entry(payload=bytes(512 * 1024)), entry(payload=bytes(1024 * 1024), dead="too_large")
+        await journal.write([larger, largest])
+        await journal.record([move(Written.DEAD, larger)])
+        assert await waiting(journal) == [largest.id]
+        assert (await journal.look([larger.id]))[larger.id].state is Written.DEAD
+        await journal.close()
+        other = SqlJournal(database.url, "", "rabbitmq", "postdate", body_max=512 * 1024 + 1)
+        with pytest.raises(StoreUnfit, match=r"takes statements of 2097152 bytes .* limits\.max_body needs 2097154"):
+            await other.open()
+        await other.close()
+    finally:
+        await asyncio.to_thread(database.execute, "SET GLOBAL max_allowed_packet = 67108864")
 
 
 async def test_tables_of_a_newer_version_are_refused(tmp_path: Path) -> None:

@@ -80,7 +80,8 @@ class MariaDB(Service):
         made = (install, "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal", *user)
         subprocess.run(made, env=env, check=True, capture_output=True, timeout=60)
         options = (f"--datadir={data}", f"--socket={data}/socket", "--bind-address=127.0.0.1", f"--port={port}")
-        runner = ProcessRunner(Launch((server, "--no-defaults", *options, *user), folder, env))
+        packet = "--max-allowed-packet=64M"  # the default of 16M is less than limits.max_body needs
+        runner = ProcessRunner(Launch((server, "--no-defaults", *options, packet, *user), folder, env))
         return cls(f"mariadb://root@127.0.0.1:{port}/{cls.database}", runner, port).start_new()
 
     def probe(self) -> None:

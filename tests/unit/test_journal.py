@@ -19,7 +19,7 @@ from bridge.desk.past import PastFilter
 from bridge.operate.describe import life_of, with_flow
 from bridge.parking.identity import Ids
 from bridge.pipeline.journal_watch import JournalWatch
-from bridge.pipeline.putback import OVERDUE, Fate, Overdue, PutBack, Restorable
+from bridge.pipeline.putback import OVERDUE, Fate, Overdue, Pace, PutBack, Restorable
 from bridge.pipeline.restore import RestoreOrder, Restorer
 from bridge.telemetry.health import WELL
 from tests.unit.house import HOUR_MS, SHARDS, House, turns
@@ -216,6 +216,40 @@ class TestBehind:
         assert await waiting(journal, (Written.DEAD,)) == ["x"]
         assert await house.store.read(range(SHARDS), 9, parks=True) == {}
 
+    async def test_what_is_adopted_and_restored_never_comes_into_memory_at_once(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("bridge.pipeline.move_tail._ENVELOPES_MAX", 2)
+        monkeypatch.setattr("bridge.pipeline.restore.BATCH_BYTES", 2500)
+        house = await opened(journal, order="route")
+        await house.store.read(range(SHARDS), 1, parks=True)
+        for number in range(7):
+            house.publish("x" * 999 + f"{number}", HOUR_MS)
+        await house.park()
+        other, read = House(house.memory, "bbbbbb", journal=journal), list[int]()
+
+        async def noted(ids: Any, envelopes: Any = other.store.envelopes) -> list[JournalEntry]:
+            read.append(len(ids))
+            found: list[JournalEntry] = await envelopes(ids)
+            return found
+
+        async def noted_page(*wanted: Any, page: Any = journal.page) -> list[JournalMessage]:
+            rows: list[JournalMessage] = await page(*wanted)
+            read.append(sum(len(row.envelope) > 500 for row in rows))
+            return rows
+
+        monkeypatch.setattr(other.store, "envelopes", noted)
+        monkeypatch.setattr(journal, "page", noted_page)
+        assert other.journaling is not None
+        await other.journaling.tail.adopt(range(SHARDS), house.memory.now_ms() + 1)
+        assert sum(read) == 7
+        again = await emptied(house, journal)
+        assert await Restorer(again.store, MemoryDesk(again.store), journal, again.store).lost(100) == 7
+        assert sum(read) == 7, "a sample needs no envelopes"
+        assert await restored(again, journal) == counted(looked_at=7, parked=7)
+        assert (sum(read), max(read)) == (14, 2)
+        assert sorted(body[-1] for body in await delivered(again)) == list("0123456")
+
 
 class TestBefore:
     async def test_nothing_is_accepted_until_the_database_has_it(self, journal: MemoryJournal) -> None:
@@ -331,6 +365,27 @@ class TestMoves:
         await written(house)
         await written(house)
         assert await waiting(journal) == []
+
+    async def test_after_an_outage_no_transaction_has_all_moves(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It would take longer than a transaction may, again and again."""
+        monkeypatch.setattr("bridge.pipeline.move_tail._IDS_MAX", 3)
+        house = await opened(journal)
+        for number in range(10):
+            house.publish(f"{number}", 0, order_key=f"{number}")
+        await house.park()
+        await house.deliver()
+        written_at_once = list[int]()
+
+        async def noted(entries: Any, moves: Any = (), write: Any = journal.write) -> None:
+            written_at_once.append(sum(len(move.ids) for move in moves))
+            await write(entries, moves)
+
+        monkeypatch.setattr(journal, "write", noted)
+        await written(house)
+        assert (sum(written_at_once), max(written_at_once)) == (10, 3)
+        assert len(await waiting(journal, (Written.DELIVERED,))) == 10
 
     async def test_rows_of_messages_long_gone_are_deleted(self, journal: MemoryJournal) -> None:
         house = await opened(journal)
@@ -487,6 +542,23 @@ class TestRestore:
         again = await emptied(house, journal)
         assert await restored(again, journal) == counted(1, dead=1)
         assert (again.dead(), again.parked()) == (house.dead(), 0)
+
+    async def test_what_was_cancelled_and_then_imported_is_restored_as_any_other(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.publish("a", HOUR_MS)
+        await house.park()
+        ((message_id, row),) = (pair for shard in house.memory.shards for pair in shard.messages.items())
+        await house.store.cancel([message_id], False)
+        await written(house)
+        assert house.journaling is not None
+        importing = PutBack(house.journaling.store, MemoryDesk(house.store), Overdue.DELIVER, Pace())
+        due_ms = house.memory.now_ms() + HOUR_MS
+        fates = await importing.put([Restorable(message_id, b"orders", due_ms, due_ms, b"", row)])
+        assert fates == {message_id: Fate.PARKED}
+        await written(house)
+        again = await emptied(house, journal)
+        assert (await restored(again, journal))["parked"] == 1
+        assert await delivered(again) == ["a"]
 
     async def test_a_bulk_cancel_is_undone_by_its_filter(self, journal: MemoryJournal) -> None:
         house = await opened(journal)

@@ -17,3 +17,15 @@ local function ids_in(args, at, count)
   for n = 1, count do ids[n] = args[at + n * 3 - 3] end
   return ids
 end
+
+-- Returns the ids of those of `count` messages that no list of positions names.
+local function ids_left(args, at, count, lists)
+  local named, left = {}, {}
+  for _, positions in ipairs(lists) do
+    for _, position in ipairs(positions) do named[position] = true end
+  end
+  for n = 1, count do
+    if not named[n] then left[#left + 1] = args[at + n * 3 - 3] end
+  end
+  return left
+end

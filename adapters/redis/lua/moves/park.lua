@@ -83,9 +83,10 @@ for position = 1, count do
     length = length + 2
   end
 end
-if redis.call('EXISTS', PARKS) == 1 then
+if how > 2 or redis.call('EXISTS', PARKS) == 1 then
   --- @include include/moved
   moved(PARKS, 'parked', ids_in(ARGV, 5, count), '')
+  if how > 2 and how % 2 == 1 then moved(MOVED, 'restored', ids_left(ARGV, 5, count, {kept, rejected, passed}), '') end
 end
 in_pieces('ZADD', DUE, scores)
 in_pieces('HSET', MESSAGES, envelopes)
