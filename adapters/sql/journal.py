@@ -307,7 +307,8 @@ class SqlJournal:
             ids = list((await connection.execute(select(MESSAGE.c.id).where(ended).limit(limit))).scalars())
             for piece in _pieces(ids):
                 await connection.execute(delete(FLOW).where(FLOW.c.id.in_(piece)))
-                await connection.execute(delete(MESSAGE).where(MESSAGE.c.id.in_(piece)))
+                # A restore may just have brought a message back.
+                await connection.execute(delete(MESSAGE).where(MESSAGE.c.id.in_(piece), ended))
         return len(ids)
 
     # -- reading ------------------------------------------------------------------------------------------------------

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from os import fsdecode
 from typing import Any
 
-from bridge.core.errors import Refused
+from bridge.core.errors import Refused, StoreUnavailable
 from bridge.core.journal import UNDONE, JournalFilter
 from bridge.operate.bulk import RunningOperation, too_many
 from bridge.operate.documents import RestoreCounts, RestorePreview
@@ -130,7 +131,8 @@ class RestoreWork:
             await run.report_in_time()
 
         async with self._stores.restorers(self._order.wanted.route) as restorers:
-            run.set(total=sum([await restorer.count(self._order.wanted) for restorer in restorers]))
+            with suppress(StoreUnavailable):  # a large journal may take too long to count, and pages do not
+                run.set(total=sum([await restorer.count(self._order.wanted) for restorer in restorers]))
             for restorer in restorers:
                 await run.patiently(partial(restorer.run, self._order, restored, page_done))
         run.set(counts=counts_of(restored))

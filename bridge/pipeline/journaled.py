@@ -119,7 +119,8 @@ class JournaledStore:
             entries = self._entries(batches[shard])
             parked = [entry for position, entry in enumerate(entries, 1) if position not in left_out]
             if batches[shard].origins:
-                unparked += _unparked(entries, parked, batches[shard].rivals)
+                handled = [entry for position, entry in enumerate(entries, 1) if position not in reply.before]
+                unparked += _unparked(entries, parked, batches[shard].rivals, handled)
             rows += parked
         if self._writer is not None:
             self._writer.add(self._wanted(rows))
@@ -148,7 +149,7 @@ class JournaledStore:
             self._writer.add(self._wanted(kept))
         elif not origins:
             await self._journal.write(self._wanted(kept))
-        elif unparked := _unparked(rows, kept, rivals):
+        elif unparked := _unparked(rows, kept, rivals, kept):
             await self._journal.drop(unparked)
         return before
 
@@ -174,9 +175,13 @@ class JournaledStore:
 
 
 def _unparked(
-    entries: Iterable[JournalEntry], parked: Iterable[JournalEntry], rivals: Mapping[bytes, bytes]
+    entries: Iterable[JournalEntry],
+    parked: Iterable[JournalEntry],
+    rivals: Mapping[bytes, bytes],
+    handled: Iterable[JournalEntry],
 ) -> list[bytes]:
-    """Return the ids of rows whose messages the store does not have: of two for one record, it has parked one. Pure."""
-    ids = {entry.id for entry in parked}
-    ours = [entry.id for entry in entries if entry.origin is not None and entry.id not in ids]
-    return ours + [rival for rival, message_id in rivals.items() if message_id in ids]
+    """Return the ids of rows whose messages the store does not have: of two for one record, it has parked one at most.
+    ``handled``: it met their records for the first time. Pure."""
+    there, new = ({entry.id for entry in some} for some in (parked, handled))
+    ours = [entry.id for entry in entries if entry.origin is not None and entry.id not in there]
+    return ours + [rival for rival, message_id in rivals.items() if message_id in new]

@@ -29,7 +29,8 @@ _IDS_MAX, _ENVELOPES_MAX = 20_000, 50
 _BEHIND_MS = 30_000
 #: The writer has written what was parked so long ago, unless the database is away.
 _WRITTEN_MS = 3000
-_PRUNE_EVERY_S, _PRUNED_MAX = 60.0, 1000
+#: How long rows are deleted in one pass, so many in a transaction: faster than they can come.
+_PRUNE_EVERY_S, _PRUNE_S, _PRUNED_MAX = 60.0, 0.25, 1000
 
 
 class MoveTail:
@@ -80,6 +81,14 @@ class MoveTail:
                     await self._moves.forget(shard, due[-1].at if due else logged.upto, parks=True)
                 left += [shard] if len(due) >= _ENTRIES_MAX else []
 
+    async def prune(self, before_ms: int) -> bool:
+        """Delete rows of messages that ended before a moment, for a while. Return whether none is left. Raises
+        ``StoreUnavailable``."""
+        until_s, pruned = time.monotonic() + _PRUNE_S, _PRUNED_MAX
+        while pruned == _PRUNED_MAX and time.monotonic() < until_s:
+            pruned = await self._journal.prune(before_ms, _PRUNED_MAX)
+        return pruned < _PRUNED_MAX
+
     async def run(
         self, shards: Callable[[], Iterable[int]], every: int, clock: StoreClock, keep_ms: int, health: Health
     ) -> None:
@@ -95,10 +104,7 @@ class MoveTail:
                 if self._writer is not None:
                     await self.adopt(adopts or shards(), clock.now_ms() - (0 if adopts else _WRITTEN_MS))
                     adopts = range(0)
-                pruned = _PRUNED_MAX
-                if time.monotonic() - pruned_s > _PRUNE_EVERY_S:
-                    pruned = await self._journal.prune(clock.now_ms() - keep_ms, _PRUNED_MAX)
-                if pruned < _PRUNED_MAX:
+                if time.monotonic() - pruned_s > _PRUNE_EVERY_S and await self.prune(clock.now_ms() - keep_ms):
                     pruned_s = time.monotonic()
                 health.say(JOURNAL_MOVES, "")
             except StoreUnavailable as error:

@@ -8,6 +8,7 @@ import pytest
 
 from adapters.memory import Memory
 from adapters.memory.memory_journal import MemoryJournal
+from bridge.core.journal import JournalUnavailable
 from bridge.http.access import Role
 from tests.api import Api, api
 from tests.unit.test_http_operations import ended, until
@@ -59,6 +60,18 @@ async def test_what_the_store_lost_comes_back_after_a_dry_run_with_counts_and_th
         assert (end["verb"], end["messages"]) == ("bulk restore", 600)
         assert client.backend.processes.verbs["restore"] == 600
         assert (await restored(client))["counts"]["there"] == 600
+
+
+async def test_a_journal_that_is_too_large_to_be_counted_in_time_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def count(*_: object) -> int:
+        raise JournalUnavailable("the journal did not answer within 30 s")
+
+    monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.0)
+    monkeypatch.setattr(MemoryJournal, "count", count)
+    async with api() as client:
+        await lost(client, 3)
+        found = await restored(client)
+        assert (found["state"], found["done"], found["total"]) == ("done", 3, None)
 
 
 @pytest.mark.parametrize("role", [None, Role.VIEWER])

@@ -327,6 +327,27 @@ class TestBefore:
         assert [row.id for row in rows] == stored
         assert len(stored) == 1
 
+    async def test_a_record_that_is_kept_out_leaves_no_row_though_its_first_instance_died(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        house = await opened(journal, before=True, on_same_key="keep")
+        other = House(house.memory, "bbbbbb", journal=journal, before=True, on_same_key="keep")
+
+        async def killed(_: Any) -> Any:
+            raise KeyboardInterrupt
+
+        headers: dict[str, HeaderValue] = {"x-delay": HOUR_MS, "x-delay-key": "k"}
+        house.source.feed(b"a", headers, order_key=LOG, origin=(LOG, 0))
+        await house.park()
+        monkeypatch.setattr(house.store, "park", killed)
+        for each in (house, other):
+            each.source.feed(b"b", headers, order_key=LOG, origin=(LOG, 1))
+        with pytest.raises(KeyboardInterrupt):
+            await house.park()
+        await other.park()
+        await written(other)
+        assert (await waiting(journal), await restored(other, journal)) == (["a"], counted(1, there=1))
+
     async def test_a_key_that_is_taken_leaves_one_row_a_dead_letter(self, journal: MemoryJournal) -> None:
         house = await opened(journal, before=True, on_same_key="reject")
         for number, body in enumerate("ab"):
@@ -396,6 +417,23 @@ class TestMoves:
         assert await journal.prune(house.memory.now_ms(), 10) == 0
         house.clock.advance(1)
         assert await journal.prune(house.memory.now_ms(), 10) == 1
+
+    async def test_a_pass_deletes_more_rows_than_one_transaction(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """At 2,000 rows a second the journal of a busy store would grow for ever."""
+        monkeypatch.setattr("bridge.pipeline.move_tail._PRUNED_MAX", 2)
+        monkeypatch.setattr("bridge.pipeline.move_tail._PRUNE_S", 60)
+        house = await opened(journal)
+        for number in range(5):
+            house.publish(f"{number}", 0)
+        await house.park()
+        await house.deliver()
+        await written(house)
+        house.clock.advance(1)
+        assert house.journaling is not None
+        assert await house.journaling.tail.prune(house.memory.now_ms())
+        assert journal.rows == {}
 
 
 class TestRestore:
