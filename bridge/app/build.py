@@ -18,7 +18,7 @@ from bridge.core.orders import RouteOrders
 from bridge.core.ports import ParkingStore
 from bridge.parking.identity import Ids, new_instance
 from bridge.pipeline.assemble import Stages, assemble
-from bridge.pipeline.derive import all_lanes, level_rules, pipeline_rules, retry_rules
+from bridge.pipeline.derive import all_lanes, key_rule, level_rules, pipeline_rules, retry_rules
 from bridge.pipeline.ends import Ends, RelayEnds
 from bridge.pipeline.fan_out import FanOut
 from bridge.pipeline.journal_watch import JournalWatch
@@ -171,10 +171,10 @@ def _journal_watch(
 ) -> JournalWatch | None:
     if journal is None:
         return None
-    desk = desk_of(store, process)
-    auto = process.settings.journal.restore == "auto"
-    tiered = TieredStore(store, loader_of(store, journal))
-    return JournalWatch(Restorer(tiered, desk, journal, store.moves), desk, instance, auto, health)
+    desk, settings = desk_of(store, process), process.settings
+    auto = settings.journal.restore == "auto"
+    restorer = Restorer(TieredStore(store, loader_of(store, journal)), desk, journal, store.moves, key_rule(settings))
+    return JournalWatch(restorer, desk, instance, auto, health)
 
 
 def _journaling(

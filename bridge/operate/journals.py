@@ -10,6 +10,7 @@ from bridge.app.build import instance_name, new_token
 from bridge.core.clock import StoreClock
 from bridge.core.errors import Refused
 from bridge.core.journal import Tables
+from bridge.pipeline.derive import key_rule
 from bridge.pipeline.restore import Restorer
 from bridge.pipeline.tiers import TieredStore
 from bridge.settings import ProcessPlan, Settings
@@ -64,5 +65,5 @@ async def restorers(settings: Settings, route: str | None = None) -> AsyncIterat
             stack.push_async_callback(store.close)
             await store.open(redis.durability, redis.replicas, redis.timeout)
             tiered = TieredStore(store, loader_of(store, journal))
-            opened.append(Restorer(tiered, desk_of(store, plan), journal, store.moves))
+            opened.append(Restorer(tiered, desk_of(store, plan), journal, store.moves, key_rule(plan.settings)))
         yield opened

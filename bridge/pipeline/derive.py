@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bridge.delay.header import HeaderRules
 from bridge.delay.levels import LevelRules, rounding, to_the_millisecond, to_whole_seconds
 from bridge.delay.schedule import RetrySchedule, read_jitter
@@ -61,6 +63,12 @@ def route_rules(settings: Settings, name: str) -> RouteRules:
         schedule=retry_schedule(settings, name),
         jitter=read_jitter(route.jitter),
     )
+
+
+def key_rule(settings: Settings) -> Callable[[str], str]:
+    """Return what says which of two messages with a key stays, by route. A route may be one of previous settings."""
+    known = {name: settings.on_same_key_of(name) for name in settings.routes}
+    return lambda route: known.get(route, settings.headers.on_same_key)
 
 
 def retry_schedule(settings: Settings, name: str) -> RetrySchedule | None:

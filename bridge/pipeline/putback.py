@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
@@ -88,13 +88,23 @@ class Pace:
 class PutBack:
     """Puts messages back into one store. ``counts`` says by route what became of them."""
 
-    def __init__(self, store: ParkingStore, desk: Desk, overdue: Overdue, pace: Pace, dry_run: bool = False) -> None:
-        """``desk`` is asked where nothing may be written, and for the clock."""
+    def __init__(
+        self,
+        store: ParkingStore,
+        desk: Desk,
+        overdue: Overdue,
+        pace: Pace,
+        dry_run: bool = False,
+        on_same_key: Callable[[str], str] | None = None,
+    ) -> None:
+        """``desk`` is asked where nothing may be written, and for the clock. ``on_same_key(route)``: the rule by which
+        one of several messages with a key is left; without it, all may be but those that are older than what waits."""
         self._store = store
         self._desk = desk
         self._overdue = overdue
         self._pace = pace
         self._dry_run = dry_run
+        self._on_same_key = on_same_key
         self.shards = store.shards
         self.counts: Counter[tuple[str, Fate]] = Counter()
         self._fates: dict[bytes, Fate] = {}
@@ -105,7 +115,7 @@ class PutBack:
         self._fates = {}
         now_ms = await self._patiently(self._desk.now_ms)
         wanted = [kept for message in messages if (kept := self._judged(message, now_ms))]
-        taken, guarded = await self._patiently(lambda: self._look_up(wanted))
+        taken, guarded, replaced = await self._patiently(lambda: self._look_up(wanted))
         self._count(Fate.KEY_TAKEN, [message for message in wanted if message.id in taken])
         by_shard: dict[int, list[Restorable]] = {}
         for message in wanted:
@@ -114,6 +124,8 @@ class PutBack:
         if self._dry_run:
             await self._patiently(lambda: self._look(by_shard))
             return self._fates
+        if replaced:
+            await self._patiently(lambda: self._store.cancel(list(replaced), False, replaced=True))
         await self._park(by_shard, guarded)
         for shard, returning in by_shard.items():
             await self._reject(shard, [message for message in returning if message.dead])
@@ -129,21 +141,39 @@ class PutBack:
         self._count(Fate.OVERDUE_SKIPPED, [message])
         return None
 
-    async def _look_up(self, messages: Sequence[Restorable]) -> tuple[set[bytes], set[bytes]]:
-        """Return the ids of those that a younger message with their own key has replaced, and the index fields of keys
-        under which nothing else waits."""
+    async def _look_up(self, messages: Sequence[Restorable]) -> tuple[set[bytes], set[bytes], set[bytes]]:
+        """Return the ids of those whose own key another message has, the index fields of keys under which nothing else
+        waits, and the ids of what waits there and is replaced."""
         keyed = {message.id: index_field(message.route, message.key) for message in messages if _owns_key(message)}
         if not keyed:
-            return set(), set()
+            return set(), set(), set()
         found = await self._store.find(list(dict.fromkeys(keyed.values())))
         others = {field: set(found[field].ids) - keyed.keys() for field in found}
         waiting = await self._store.parked([other for ids in others.values() for other in ids])
+        there = {field: ids & waiting for field, ids in others.items()}
         taken = {
             message_id
             for message_id, field in keyed.items()
-            if any(arrived_ms_of(other) > arrived_ms_of(message_id) for other in others[field] & waiting)
+            if any(arrived_ms_of(other) > arrived_ms_of(message_id) for other in there[field])
         }
-        return taken, {field for field in others if not set(found[field].ids) & waiting}
+        replaced = self._replaced(keyed, there, taken) if self._on_same_key is not None else set()
+        return taken, {field for field in others if not there[field] - replaced}, replaced
+
+    def _replaced(
+        self, keyed: Mapping[bytes, bytes], there: Mapping[bytes, set[bytes]], taken: set[bytes]
+    ) -> set[bytes]:
+        """Return what older messages the others of the call replace. Add all but one message of each key to ``taken``,
+        or all where an older one is kept."""
+        assert self._on_same_key is not None
+        by_field: dict[bytes, list[bytes]] = {}
+        for message_id in sorted(keyed.keys() - taken, key=lambda message_id: (arrived_ms_of(message_id), message_id)):
+            by_field.setdefault(keyed[message_id], []).append(message_id)
+        replaced = set[bytes]()
+        for field, ids in by_field.items():
+            keeps = self._on_same_key(field.partition(b"\0")[0].decode()) != "replace"
+            taken.update(ids if keeps and there[field] else ids[1:] if keeps else ids[:-1])
+            replaced |= set() if keeps else there[field]
+        return replaced
 
     async def _park(self, by_shard: dict[int, list[Restorable]], guarded: set[bytes]) -> None:
         batches = {shard: self._batch(returning, set(guarded)) for shard, returning in by_shard.items()}

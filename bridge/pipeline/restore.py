@@ -84,12 +84,21 @@ Progress = Callable[[Restored], Awaitable[None]]
 class Restorer:
     """Restores one store from its journal."""
 
-    def __init__(self, store: ParkingStore, desk: Desk, journal: Journal, moves: MoveLog) -> None:
+    def __init__(
+        self,
+        store: ParkingStore,
+        desk: Desk,
+        journal: Journal,
+        moves: MoveLog,
+        on_same_key: Callable[[str], str] = lambda _: "replace",
+    ) -> None:
+        """``on_same_key(route)``: the rule of a route."""
         self._store = store
         self._desk = desk
         self._journal = journal
         self._moves = moves
         self._tail = MoveTail(journal, moves)
+        self._on_same_key = on_same_key
         self._name = secrets.token_hex(8)
 
     async def count(self, wanted: JournalFilter) -> int:
@@ -105,7 +114,8 @@ class Restorer:
         Raises ``StoreUnavailable``; a call with the same ``restored`` goes on where that one failed. ``progress`` is
         awaited after each page, and may end the run by raising."""
         restored, began_s = restored or Restored(), time.monotonic()
-        putback = PutBack(self._store, self._desk, order.overdue, Pace(order.max_rate), order.dry_run)
+        ways = order.overdue, Pace(order.max_rate), order.dry_run, self._on_same_key
+        putback = PutBack(self._store, self._desk, *ways)
         # What comes later is no loss. After a step back of the store's clock, the last ones came later than now.
         arrived_ms = [arrived_ms_of(row.id) for row in await self._journal.newest(_NEWEST)]
         wanted = replace(order.wanted, arrived_until_ms=max([await self._desk.now_ms(), *arrived_ms]))

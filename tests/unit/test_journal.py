@@ -55,10 +55,12 @@ def counted(looked_at: int = 0, **numbers: int) -> dict[str, int]:
     return {name: number for name, number in {"looked_at": looked_at, **numbers}.items() if number}
 
 
-async def restored(house: House, journal: MemoryJournal, order: RestoreOrder = EVERYTHING) -> dict[str, int]:
+async def restored(
+    house: House, journal: MemoryJournal, order: RestoreOrder = EVERYTHING, mode: str = "replace"
+) -> dict[str, int]:
     """Restore what this order names. Return the numbers that are not 0."""
     desk = MemoryDesk(house.store)
-    found = await Restorer(house.store, desk, journal, house.store).run(order)
+    found = await Restorer(house.store, desk, journal, house.store, lambda _: mode).run(order)
     return counted(found.looked_at, overdue=found.overdue, **{fate.value: found.total(fate) for fate in Fate})
 
 
@@ -642,6 +644,25 @@ class TestRestore:
         await again.park()
         assert await restored(again, journal) == counted(1, key_taken=1)
         assert await delivered(again) == ["n"]
+
+    @pytest.mark.parametrize("page", [1, 100])
+    @pytest.mark.parametrize(("mode", "left"), [("replace", ["n"]), ("keep", ["o"])])
+    async def test_of_two_messages_with_a_key_one_comes_back_though_the_log_of_moves_was_lost(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch, mode: str, left: list[str], page: int
+    ) -> None:
+        """The row of the other one waits: it was replaced shortly before the loss, or its instance died."""
+        monkeypatch.setattr("bridge.pipeline.restore.BATCH", page)
+        house = await opened(journal, before=True)
+        for body, delay_ms in (("o", HOUR_MS), ("n", 2 * HOUR_MS)):
+            house.source.feed(body.encode(), {"x-delay": delay_ms, "x-delay-key": "k"})
+            await house.park()
+            house.clock.advance(10)
+        assert await waiting(journal) == ["o", "n"]
+        again = await emptied(house, journal)
+        await restored(again, journal, mode=mode)
+        assert await delivered(again) == left
+        await written(again)
+        assert await waiting(journal) == []
 
     async def test_a_restored_key_cancels_and_replaces_as_before(self, journal: MemoryJournal) -> None:
         house = await opened(journal)
