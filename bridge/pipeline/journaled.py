@@ -8,7 +8,7 @@ origin go to the journal first, because the store would skip them the second tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bridge.core.clock import StoreClock
@@ -33,11 +33,18 @@ class Journaling:
     keep_ms: int
     tiering: Tiering | None = None
 
-    def loops(self, shards: Callable[[], Iterable[int]], health: Health) -> list[Coroutine[None, None, None]]:
-        """Return the loops. The process drains ``shards``."""
+    def loops(
+        self, shards: Callable[[], Collection[int]], able: Callable[[], bool], health: Health
+    ) -> list[Coroutine[None, None, None]]:
+        """Return the loops. The process drains ``shards``. Where it cannot deliver, perhaps no process can, and nobody
+        drains any: then it carries the moves of all, because operators and producers cancel meanwhile."""
+
+        def carried() -> Collection[int]:
+            return shards() or (() if able() else range(self.store.shards))
+
         writing = [self.writer.run()] if self.writer is not None else []
         tiering = self.tiering.loops(shards, self.store.clock) if self.tiering is not None else []
-        return [*writing, *tiering, self.tail.run(shards, self.store.shards, self.store.clock, self.keep_ms, health)]
+        return [*writing, *tiering, self.tail.run(carried, self.store.shards, self.store.clock, self.keep_ms, health)]
 
     def numbers(self) -> dict[str, float]:
         """Return the numbers of a snapshot."""

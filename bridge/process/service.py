@@ -106,9 +106,12 @@ class Service(Running):
             stages.metrics.watch_loop(),
             *([stages.historian.run()] if stages.historian is not None else []),
             *([parts.leaving.run()] if parts.leaving is not None else []),
-            *(parts.journaling.loops(stages.leases.shards, parts.health) if parts.journaling is not None else []),
+            *(self._journal_loops(parts.journaling) if parts.journaling is not None else []),
             *([parts.journal_watch.run()] if parts.journal_watch is not None else []),
         )
+
+    def _journal_loops(self, journaling: Journaling) -> Sequence[Coroutine[None, None, None]]:
+        return journaling.loops(self._stages.leases.shards, self._parts.sink.able, self._parts.health)
 
     def report(self) -> ProcessReport:
         parts, stages = self._parts, self._stages

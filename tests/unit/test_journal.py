@@ -389,6 +389,25 @@ class TestMoves:
         await written(house)
         assert await waiting(journal) == []
 
+    async def test_while_the_broker_is_away_and_nobody_drains_a_shard_moves_are_carried(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Otherwise what is cancelled meanwhile would come back if Redis lost its data."""
+        monkeypatch.setattr("bridge.pipeline.move_tail._EVERY_S", 0.0)
+        house = await opened(journal, before=True)
+        house.source.feed(b"c", {"x-delay": HOUR_MS, "x-delay-key": "c"})
+        await house.park()
+        house.source.feed(b"", {"x-delay-cancel": "c"})
+        await house.park()
+        house.leases.take_over(frozenset())
+        assert house.journaling is not None
+        loops = house.journaling.loops(house.leases.shards, lambda: False, house.health)
+        running = [asyncio.create_task(loop) for loop in loops]
+        await turns(100)
+        for task in running:
+            task.cancel()
+        assert await waiting(journal, UNDONE) == ["c"]
+
     async def test_after_an_outage_no_transaction_has_all_moves(
         self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
