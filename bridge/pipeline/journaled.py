@@ -122,7 +122,9 @@ class JournaledStore:
         for shard, reply in replies.items():
             if isinstance(reply, StoreUnavailable):
                 continue
-            left_out = {*reply.kept, *reply.rejected, *reply.before}
+            # A message that is put back and is there gets a row, too: it waited before there was a journal.
+            gone = reply.before if batches[shard].origins or not batches[shard].once else ()
+            left_out = {*reply.kept, *reply.rejected, *gone}
             entries = self._entries(batches[shard])
             parked = [entry for position, entry in enumerate(entries, 1) if position not in left_out]
             if batches[shard].origins:
@@ -155,7 +157,7 @@ class JournaledStore:
         if self._writer is not None:
             self._writer.add(self._wanted(kept))
         elif not origins:
-            await self._journal.write(self._wanted(kept))
+            await self._journal.write(self._wanted(rows))  # also of those that are there, as in ``park``
         elif unparked := _unparked(rows, kept, rivals, kept):
             await self._journal.drop(unparked)
         return before

@@ -19,6 +19,7 @@ from bridge.desk.past import PastFilter
 from bridge.operate.describe import life_of, with_flow
 from bridge.parking.identity import Ids
 from bridge.pipeline.journal_watch import JournalWatch
+from bridge.pipeline.journaled import JournaledStore
 from bridge.pipeline.putback import OVERDUE, Fate, Overdue, Pace, PutBack, Restorable
 from bridge.pipeline.restore import RestoreOrder, Restorer
 from bridge.telemetry.health import WELL
@@ -510,6 +511,28 @@ class TestRestore:
         again = await emptied(house, journal)
         assert await restored(again, journal) == counted(1, dead=1)
         assert (again.dead(), again.parked()) == (house.dead(), 0)
+
+    async def test_what_waited_before_there_was_a_journal_is_restored_after_an_import_of_all(
+        self, journal: MemoryJournal
+    ) -> None:
+        house = House()
+        house.publish("a", HOUR_MS)
+        house.source.feed(b"x", {"x-delay": "soon"})
+        await house.park()
+        rows = [pair for shard in house.memory.shards for pair in shard.messages.items()]
+        dead = {message_id for shard in house.memory.shards for message_id in shard.dead}
+        due_ms = house.memory.now_ms() + HOUR_MS
+        messages = [
+            Restorable(key, b"orders", due_ms, due_ms, b"", row, "bad_header" * (key in dead)) for key, row in rows
+        ]
+        later = House(house.memory, "bbbbbb", journal=journal)
+        store = JournaledStore(later.store, journal, None)
+        fates = await PutBack(store, MemoryDesk(later.store), Overdue.DELIVER, Pace()).put(messages)
+        assert set(fates.values()) == {Fate.THERE}
+        await written(later)
+        again = await emptied(later, journal)
+        assert await restored(again, journal) == counted(2, parked=1, dead=1)
+        assert await delivered(again) == ["a"]
 
     async def test_what_was_cancelled_and_then_imported_is_restored_as_any_other(self, journal: MemoryJournal) -> None:
         house = await opened(journal)
