@@ -53,13 +53,18 @@ async def begin_logs(settings: Settings, store: RedisStore, journal: Journal | N
     """Let the store log its moves for a journal, in all shards before anything leaves them, and have a cold tier.
 
     Raises ``StoreUnavailable``, and ``StoreUnfit`` where messages wait in a journal that the settings do not name."""
+    shards = range(store.shards)
     if journal is None:
         if cold := await store.tiers.cold():
             raise StoreUnfit(f"messages that wait in the journal alone: {cold}. Set journal.url to its database")
+        await store.moves.let_end(shards)
+        await store.moves.let_end(shards, parks=True)
         return
-    await store.moves.read(range(store.shards), 1)
+    await store.moves.read(shards, 1)
     if settings.journal.write == "behind":
-        await store.moves.read(range(store.shards), 1, parks=True)
+        await store.moves.read(shards, 1, parks=True)
+    else:
+        await store.moves.let_end(shards, parks=True)
     await loader_of(store, journal).begin(settings.journal.cold_after > 0)
 
 

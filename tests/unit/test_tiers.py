@@ -270,8 +270,14 @@ async def test_a_key_waits_while_the_database_is_away_and_other_messages_do_not(
 
 async def test_without_the_journal_postdate_does_not_start_beside_cold_messages(journal: MemoryJournal) -> None:
     house = await opened(journal)
-    store: Any = SimpleNamespace(tiers=house.store)
+    ended: list[tuple[int, bool]] = []
+
+    async def let_end(shards: Iterable[int], parks: bool = False) -> None:
+        ended.extend((shard, parks) for shard in shards)
+
+    store: Any = SimpleNamespace(tiers=house.store, shards=SHARDS, moves=SimpleNamespace(let_end=let_end))
     await begin_logs(SimpleNamespace(), store, None)  # type: ignore[arg-type]
+    assert ended == [(shard, parks) for parks in (False, True) for shard in range(SHARDS)]
     await cooled(house, 3 * HOUR_MS)
     with pytest.raises(StoreUnfit, match=r"messages that wait in the journal alone: 1\. Set journal\.url"):
         await begin_logs(SimpleNamespace(), store, None)  # type: ignore[arg-type]
