@@ -62,6 +62,8 @@ def replay_intake(
     if route not in settings.routes:
         raise SettingsError(unknown_route(settings.routes, route))
     refuse_without_store(settings, route)
+    if settings.journal.url.get_secret_value():
+        raise Refused("the journal would bring these messages back again, under their own ids. Run: postdate restore")
     found = asyncio.run(_replay(settings, route, since, ways, note, dry_run, yes))
     facts(output, found, [(name, str(value)) for name, value in found.items()])
     if dry_run:
@@ -75,7 +77,7 @@ async def _replay(
     log: LogReplay | None = None
     try:
         store, desk = await stores.store(broker), await stores.desk()
-        if settings.journal.cold_after or (await desk.stats()).cold:
+        if (await desk.stats()).cold:
             raise Refused("the intake does not tell what the cold tier of the journal has. Run: postdate restore")
         since_ms = await _since_ms(settings, store, await desk.now_ms(), since)
         rules = route_rules(settings, route)

@@ -6,13 +6,15 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adapters.memory import Memory
 from adapters.memory.memory_desk import MemoryDesk
-from bridge.core.errors import StoreUnavailable
+from bridge.cli import run_command
+from bridge.core.errors import REFUSED, StoreUnavailable
 from bridge.core.message import Delivery, Origin
 from bridge.core.ports import Batch, Parked
 from bridge.operate.replay import Past, Replay
@@ -235,3 +237,14 @@ async def test_after_any_loss_all_is_delivered_as_without_it(seed: int, on_same_
     lost = Counter(intact.delivered) - Counter(world.delivered)
     more = Counter(world.delivered) - Counter(intact.delivered)
     assert (lost, more) == (Counter(), Counter())
+
+
+def test_beside_a_journal_the_intake_is_not_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their messages have other ids, so each would come twice."""
+    file = tmp_path / "postdate.toml"
+    file.write_text(
+        f'journal.url = "sqlite:///{tmp_path}/journal.db"\n[routes.pay]\nbroker = "kafka"\nintercept = "pay.delay"\n'
+        'deliver_to = "pay"\n'
+    )
+    assert run_command(["restore", "pay", "--from-intake", "--yes", "--config", str(file)]) == REFUSED
+    assert "Run: postdate restore" in capsys.readouterr().err
