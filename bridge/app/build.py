@@ -57,14 +57,12 @@ async def begin_logs(settings: Settings, store: RedisStore, journal: Journal | N
     if journal is None:
         if cold := await store.tiers.cold():
             raise StoreUnfit(f"messages that wait in the journal alone: {cold}. Set journal.url to its database")
-        await store.moves.let_end(shards)
-        await store.moves.let_end(shards, parks=True)
         return
     await store.moves.read(shards, 1)
     if settings.journal.write == "behind":
         await store.moves.read(shards, 1, parks=True)
     else:
-        await store.moves.let_end(shards, parks=True)
+        await store.moves.let_parks_end(shards)
     await loader_of(store, journal).begin(settings.journal.cold_after > 0)
 
 

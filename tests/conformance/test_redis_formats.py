@@ -52,16 +52,18 @@ async def test_a_store_of_a_newer_format_is_refused(redis_url: str, key_prefix: 
     await rig.close()
 
 
-async def test_a_log_that_nobody_reads_any_more_ends_within_an_hour(redis_url: str, key_prefix: str) -> None:
-    """A journal was turned off, or writes its rows before now: the log would fill Redis."""
+async def test_a_log_of_parked_messages_that_nobody_reads_any_more_ends_within_an_hour(
+    redis_url: str, key_prefix: str
+) -> None:
+    """A journal that wrote its rows behind writes them before now: the log would fill Redis."""
     rig = RedisRig(redis_url, key_prefix)
     store, key = await rig.open(), StoreKeys(key_prefix, SHARDS, "").shards[0].parks
-    await store.moves.let_end([0], parks=True)
+    await store.moves.let_parks_end([0])
     assert not await rig.client.exists(key)
     await store.moves.read([0], 1, parks=True)
     await store.moves.read([0], 1, parks=True)
     assert await rig.client.pttl(key) > HOUR_MS
-    await store.moves.let_end([0], parks=True)
+    await store.moves.let_parks_end([0])
     assert 0 < await rig.client.pttl(key) <= HOUR_MS
     await store.moves.read([0], 1, parks=True)
     assert await rig.client.pttl(key) > HOUR_MS, "another instance reads it"

@@ -270,14 +270,28 @@ async def test_a_key_waits_while_the_database_is_away_and_other_messages_do_not(
 
 async def test_without_the_journal_postdate_does_not_start_beside_cold_messages(journal: MemoryJournal) -> None:
     house = await opened(journal)
-    ended: list[tuple[int, bool]] = []
-
-    async def let_end(shards: Iterable[int], parks: bool = False) -> None:
-        ended.extend((shard, parks) for shard in shards)
-
-    store: Any = SimpleNamespace(tiers=house.store, shards=SHARDS, moves=SimpleNamespace(let_end=let_end))
+    store: Any = SimpleNamespace(tiers=house.store, shards=SHARDS)
     await begin_logs(SimpleNamespace(), store, None)  # type: ignore[arg-type]
-    assert ended == [(shard, parks) for parks in (False, True) for shard in range(SHARDS)]
     await cooled(house, 3 * HOUR_MS)
     with pytest.raises(StoreUnfit, match=r"messages that wait in the journal alone: 1\. Set journal\.url"):
         await begin_logs(SimpleNamespace(), store, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("write", "calls"), [("behind", ["moved", "parks"]), ("before", ["moved", "let end"])])
+async def test_only_a_journal_that_is_written_behind_keeps_a_log_of_what_was_parked(
+    journal: MemoryJournal, write: str, calls: list[str]
+) -> None:
+    made: list[str] = []
+
+    async def read(shards: Iterable[int], limit: int, parks: bool = False) -> None:
+        made.append("parks" if parks else "moved")
+
+    async def let_parks_end(shards: Iterable[int]) -> None:
+        made.append("let end")
+
+    house = await opened(journal)
+    moves = SimpleNamespace(read=read, let_parks_end=let_parks_end)
+    store: Any = SimpleNamespace(tiers=house.store, shards=SHARDS, moves=moves)
+    settings: Any = SimpleNamespace(journal=SimpleNamespace(write=write, cold_after=0))
+    await begin_logs(settings, store, journal)
+    assert made == calls
