@@ -255,7 +255,7 @@ def test_the_setting_of_the_environment_finds_the_api(
     assert run_command(["pause", "--all", "--yes", "-o", "json", "--config", "empty.toml"]) == 0
     assert {one["state"] for one in json.loads(capsys.readouterr().out)} == {"paused"}
     assert run_command(["resume", "orders", "--config", "empty.toml"]) == 0
-    assert run_command(["pause", "nothing", "--config", "empty.toml"]) == 3
+    assert run_command(["pause", "nothing", "--config", "empty.toml"]) == 2
     monkeypatch.setenv("POSTDATE_API_TOKEN", "wrong")
     assert run_command(["list", "--config", "empty.toml"]) == 5
     assert "Set POSTDATE_API_TOKEN" in capsys.readouterr().err
@@ -276,7 +276,7 @@ def test_commands_over_the_api_know_the_routes_of_the_api_and_not_those_of_local
     code, _, err = console("show", "--key", "nothing", api=True)
     assert (code, err) == (2, f"--key needs --route. Configured routes: {routes}.\n")
     code, _, err = console("retry", "--all", "--route", "orders", "--yes", api=True)
-    assert (code, err) == (0, "")
+    assert (code, err) == (3, "No message matches that `postdate retry` changes. Nothing was done.\n")
 
 
 def test_doctor_over_the_api_prints_what_the_api_found_without_local_settings(

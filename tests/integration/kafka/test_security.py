@@ -169,8 +169,11 @@ class Line:
 
     def dead(self) -> list[str]:
         with store_client(self.store_url) as client:
-            keys = client.keys(f"{{{self.user}.kafka:*}}:why")
-            return [why.decode() for key in keys for why in client.hvals(key)]
+            found = []
+            for key in client.keys(f"{{{self.user}.kafka:*}}:dead"):  # a refused message has a reason, too
+                whys = client.hgetall(key.removesuffix(b":dead") + b":why")
+                found += [whys.get(name, b"").decode() for name in client.zrange(key, 0, -1)]
+            return found
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         file = self.folder / "command.toml"
