@@ -18,7 +18,7 @@ from bridge.core.journal import (
 )
 from bridge.core.message import Origin
 from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
-from bridge.parking.identity import shard_of
+from bridge.parking.identity import arrival_of, shard_of
 
 
 @dataclass
@@ -133,10 +133,10 @@ class MemoryJournal:
         rows = [row for route, key in pairs for row in self._matching(JournalFilter(cold, route, key))[:limit]]
         return [replace(row, envelope=b"", size=len(row.envelope)) for row in rows]
 
-    async def cold_counts(self) -> dict[int, dict[str, int]]:
+    async def cold_counts(self, due_from_ms: int = 0) -> dict[int, dict[str, int]]:
         self._called()
         found: dict[int, dict[str, int]] = {}
-        for row in self._matching(JournalFilter((Written.COLD,))):
+        for row in self._matching(JournalFilter((Written.COLD,), due_from_ms=due_from_ms)):
             routes = found.setdefault(shard_of(row.id), {})
             routes[row.route] = routes.get(row.route, 0) + 1
         return found
@@ -151,7 +151,7 @@ class MemoryJournal:
 
     async def newest(self, limit: int) -> list[JournalMessage]:
         self._called()
-        found = sorted(self._matching(JournalFilter()), key=lambda row: row.id, reverse=True)
+        found = sorted(self._matching(JournalFilter()), key=lambda row: arrival_of(row.id), reverse=True)
         return [replace(row, envelope=b"") for row in found[:limit]]
 
     async def look(self, ids: Sequence[bytes]) -> dict[bytes, JournalMessage]:

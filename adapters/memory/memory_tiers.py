@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from adapters.memory.shard import Shard, field_of
 from bridge.core.orders import HELD_MS
@@ -13,6 +13,18 @@ from bridge.parking.envelope import UnopenedEnvelope, as_loaded, route_in, unsea
 
 class TieredShard(Shard):
     """A shard of both tiers."""
+
+    def begin(self, counts: Mapping[str, int], mark: bytes) -> None:
+        """Take these counts of cold messages."""
+        if self.mark == mark:
+            self.mark = mark or secrets.token_bytes(8)
+            for route in self.cold():
+                del self.routes["cold", route.encode()]
+            self.routes.update({("cold", route.encode()): number for route, number in counts.items()})
+
+    def cold(self) -> dict[str, int]:
+        """Return the number of cold messages by route."""
+        return {route.decode(): number for (state, route), number in self.routes.items() if state == "cold"}
 
     def far(self, from_ms: int) -> list[tuple[bytes, int, bool]]:
         """Return id and due moment of messages due from a moment on, and whether each was neither tried nor loaded."""

@@ -130,9 +130,9 @@ class Shard:
 
     # -- parking ----------------------------------------------------------------------------------------------------
 
-    def park(self, instance: str, batch: Batch) -> Parked:
+    def park(self, caller: str, batch: Batch) -> Parked:
         """new -> parked."""
-        seen = self._seen.get(("park", instance))
+        seen = self._seen.get(("park", caller))
         if seen is not None and seen.token == batch.token and self.now_ms() < seen.until_ms:
             return seen.reply
         if batch.mark and batch.mark != self.mark:
@@ -163,7 +163,7 @@ class Shard:
         for position, message in enumerate(batch.messages if batch.once and batch.logs else (), 1):
             if position not in {*kept, *rejected, *before}:
                 self._log("restored", Written.WAITING, message[0])
-        self._seen["park", instance] = _Seen(batch.token, self.now_ms() + TOKEN_MS, reply)
+        self._seen["park", caller] = _Seen(batch.token, self.now_ms() + TOKEN_MS, reply)
         self._wake_if_nearer(due_ms for _, due_ms, _ in batch.messages)
         return reply
 

@@ -172,7 +172,7 @@ class MemoryStore:
 
     def _park(self, shard: int, batch: Batch) -> Parked | StoreUnavailable:
         try:
-            return self.memory.shards[shard].park(self.instance, batch)
+            return self.memory.shards[shard].park(self.instance + " once" * batch.once, batch)
         except TierMoved as error:
             return error
 
@@ -363,17 +363,15 @@ class MemoryStore:
         async with self._call():
             return {shard: self.memory.shards[shard].mark for shard in shards}
 
-    async def begin(self, shard: int, counts: Mapping[str, int]) -> None:
+    async def begin(self, shard: int, counts: Mapping[str, int], mark: bytes = b"") -> None:
         async with self._call():
-            if not self.memory.shards[shard].mark:
-                self.memory.shards[shard].mark = secrets.token_bytes(8)
-                cold = {("cold", route.encode()): number for route, number in counts.items()}
-                self.memory.shards[shard].routes.update(cold)
+            self.memory.shards[shard].begin(counts, mark)
 
     async def far(self, shard: int, from_ms: int, skip: int, limit: int) -> FarPage:
         async with self._call():
             found = self.memory.shards[shard].far(from_ms)[skip : skip + limit]
-            return FarPage([(message_id, due_ms) for message_id, due_ms, fits in found if fits], len(found))
+            fitting = [(message_id, due_ms) for message_id, due_ms, fits in found if fits]
+            return FarPage(fitting, [message_id for message_id, _, fits in found if not fits])
 
     async def unload(self, shard: int, messages: Sequence[tuple[bytes, int]]) -> int:
         async with self._call():
@@ -385,9 +383,9 @@ class MemoryStore:
         async with self._call():
             return self.memory.shards[shard].load(mark, messages, known)
 
-    async def cold(self) -> int:
+    async def cold(self) -> dict[int, dict[str, int]]:
         async with self._call():
-            return sum(n for shard in self.memory.shards for (state, _), n in shard.routes.items() if state == "cold")
+            return {number: shard.cold() for number, shard in enumerate(self.memory.shards)}
 
     # -- the log for the journal --------------------------------------------------------------------------------------
 

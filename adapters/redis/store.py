@@ -167,7 +167,8 @@ class RedisStore:
                 min((message[1] for message in batch.messages), default=0),
                 batch.once + 2 * batch.logs,
             )
-            args: list[Any] = [call + batch.mark, self.instance, wake, batch.recent]
+            caller = self.instance + " once" * batch.once
+            args: list[Any] = [call + batch.mark, caller, wake, batch.recent]
             for message in batch.messages:
                 args += message
             for keyed in batch.keyed:

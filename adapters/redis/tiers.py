@@ -34,15 +34,16 @@ class RedisTiers:
             found = await asyncio.gather(*(self._client.get(self._keys[shard].cold) for shard in wanted))
         return {shard: mark or b"" for shard, mark in zip(wanted, found, strict=True)}
 
-    async def begin(self, shard: int, counts: Mapping[str, int]) -> None:
-        """Set the first mark."""
-        args = [secrets.token_bytes(8), *(part for route in counts.items() for part in route)]
+    async def begin(self, shard: int, counts: Mapping[str, int], mark: bytes = b"") -> None:
+        """Set the counts, and the first mark."""
+        args = [mark, mark or secrets.token_bytes(8), *(part for route in counts.items() for part in route)]
         await self._runner.one(self._keys[shard].call("begin", args))
 
     async def far(self, shard: int, from_ms: int, skip: int, limit: int) -> FarPage:
         """Look at the end of the due set."""
-        seen, *found = await self._runner.one(self._keys[shard].call("far", (from_ms, skip, limit, _FAR_BYTES)))
-        return FarPage(list(zip(found[::2], found[1::2], strict=True)), seen)
+        found = await self._runner.one(self._keys[shard].call("far", (from_ms, skip, limit, _FAR_BYTES)))
+        rows = list(zip(found[::2], found[1::2], strict=True))
+        return FarPage([row for row in rows if row[1] >= 0], [message_id for message_id, due_ms in rows if due_ms < 0])
 
     async def unload(self, shard: int, messages: Sequence[tuple[bytes, int]]) -> int:
         """Remove messages."""
@@ -58,11 +59,11 @@ class RedisTiers:
         args += [part for message in messages for part in message]
         return bool(await self._runner.one(keys.call("load", args)))
 
-    async def cold(self) -> int:
-        """Add up the counts of all shards."""
+    async def cold(self) -> dict[int, dict[str, int]]:
+        """Read the counts of all shards."""
         with store_errors():
             found = await asyncio.gather(*(self._client.hgetall(keys.counts) for keys in self._keys))
-        return sum(map(cold_in, found))
+        return dict(enumerate(map(cold_in, found)))
 
 
 def parked_in(reply: Any) -> Parked | TierMoved:
@@ -72,6 +73,7 @@ def parked_in(reply: Any) -> Parked | TierMoved:
     return Parked((), ()) if reply == 1 else Parked(*map(tuple, reply))
 
 
-def cold_in(counts: Mapping[bytes, Any]) -> int:
-    """Return the number of cold messages from the counts of a shard. Pure."""
-    return sum(int(number) for name, number in counts.items() if name.startswith(_COLD))
+def cold_in(counts: Mapping[bytes, Any]) -> dict[str, int]:
+    """Return the number of cold messages by route, from the counts of a shard. Pure."""
+    cold = (name for name in counts if name.startswith(_COLD))
+    return {name.removeprefix(_COLD).decode(): int(counts[name]) for name in cold}

@@ -20,10 +20,11 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    union_all,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
-from sqlalchemy.sql import ColumnElement, Executable
+from sqlalchemy.sql import ColumnElement, Executable, Select
 
 from adapters.sql.bulk import MYSQL, ROWS, BulkInsert, among, completed, left_alone, moved
 from adapters.sql.engine import address_of, engine_of, reading, transaction
@@ -32,7 +33,7 @@ from bridge.core.errors import StoreUnfit
 from bridge.core.journal import FlowRow, JournalEntry, JournalFilter, JournalMessage, Place, StoreMove, Written
 from bridge.core.message import Origin
 from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
-from bridge.parking.identity import shard_of
+from bridge.parking.identity import PRIORITY_MAX, arrival_of, ids_of_rank, shard_of
 
 log = structlog.get_logger("postdate")
 
@@ -326,12 +327,18 @@ class SqlJournal:
         return await self._read(query.order_by(*order, MESSAGE.c.due_ms, MESSAGE.c.id).limit(limit))
 
     async def newest(self, limit: int) -> list[JournalMessage]:
-        """Return the last ids: they sort by arrival. Look at few, or a database would sort all that wait."""
-        facts = (*_FACTS, MESSAGE.c.broker, _SIZE)
-        last = select(*facts).order_by(MESSAGE.c.id.desc()).limit(_NEWEST_MAX).subquery()
+        """Return the last ids: those of each rank sort by arrival. Look at few, or a database would sort all that
+        wait."""
+        found = await self._read(union_all(*(self._last(rank, limit) for rank in range(PRIORITY_MAX + 1))))
+        return sorted(found, key=lambda row: arrival_of(row.id), reverse=True)[:limit]
+
+    def _last(self, rank: int, limit: int) -> Select[Any]:
+        first, end = ids_of_rank(rank)
+        facts = select(*_FACTS, MESSAGE.c.broker, _SIZE).where(MESSAGE.c.id >= first, MESSAGE.c.id < end)
+        last = facts.order_by(MESSAGE.c.id.desc()).limit(_NEWEST_MAX).subquery()
         waits = (last.c.broker == self._broker, last.c.ended_ms.is_(None), last.c.size > 0)
         query = select(*(last.c[fact.name] for fact in _FACTS)).where(*waits)
-        return await self._read(query.order_by(last.c.id.desc()).limit(limit))
+        return select(query.order_by(last.c.id.desc()).limit(limit).subquery())
 
     async def look(self, ids: Sequence[bytes]) -> dict[bytes, JournalMessage]:
         """Return rows by id. SQLite would use an index on the broker alone, which is why there is a concatenation."""
@@ -373,10 +380,12 @@ class SqlJournal:
                 found += (await connection.execute(query)).mappings()
         return list(map(_message, found))
 
-    async def cold_counts(self) -> dict[int, dict[str, int]]:
-        """Count all cold rows."""
+    async def cold_counts(self, due_from_ms: int = 0) -> dict[int, dict[str, int]]:
+        """Count cold rows in their index alone. With a bare ``due_ms`` SQLite would use another one, and read every
+        row."""
         columns = MESSAGE.c.shard, MESSAGE.c.route
-        query = select(*columns, func.count()).where(MESSAGE.c.broker == self._broker, IS_COLD).group_by(*columns)
+        wanted = MESSAGE.c.broker == self._broker, IS_COLD, MESSAGE.c.due_ms + 0 >= due_from_ms
+        query = select(*columns, func.count()).where(*wanted).group_by(*columns)
         found: dict[int, dict[str, int]] = {}
         async with transaction(self._reads) as connection:
             for shard, route, number in await connection.execute(query):

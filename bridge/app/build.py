@@ -55,7 +55,7 @@ async def begin_logs(settings: Settings, store: RedisStore, journal: Journal | N
     Raises ``StoreUnavailable``, and ``StoreUnfit`` where messages wait in a journal that the settings do not name."""
     shards = range(store.shards)
     if journal is None:
-        if cold := await store.tiers.cold():
+        if cold := sum(sum(routes.values()) for routes in (await store.tiers.cold()).values()):
             raise StoreUnfit(f"messages that wait in the journal alone: {cold}. Set journal.url to its database")
         return
     await store.moves.read(shards, 1)

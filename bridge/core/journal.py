@@ -159,14 +159,14 @@ class Journal(Protocol):
     async def named(self, pairs: Sequence[tuple[str, bytes]], limit: int) -> list[JournalMessage]:
         """Return the cold messages of each route and key, without their envelopes; ``limit`` of each pair at most."""
 
-    async def cold_counts(self) -> dict[int, dict[str, int]]:
-        """Return the number of cold messages by shard and route."""
+    async def cold_counts(self, due_from_ms: int = 0) -> dict[int, dict[str, int]]:
+        """Return the number of cold messages by shard and route, of those that are due from a moment on."""
 
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
         """Return how many cold messages are due between each two of the moments (the second exclusive)."""
 
     async def newest(self, limit: int) -> list[JournalMessage]:
-        """Return those of the last arrivals that wait, the youngest first, without their envelopes."""
+        """Return those of the last arrivals of all priorities that wait, the youngest first, without envelopes."""
 
     async def look(self, ids: Sequence[bytes]) -> dict[bytes, JournalMessage]:
         """Return the rows of those messages that have one, without their envelopes."""
@@ -202,10 +202,10 @@ class TierMoved(StoreUnavailable):
 
 
 class FarPage(NamedTuple):
-    """Messages that may go to the journal, as (id, due ms), and how many messages were seen."""
+    """Messages that may go to the journal, as (id, due ms), and the ids of others, which stay."""
 
     messages: list[tuple[bytes, int]]
-    seen: int
+    stay: list[bytes]
 
 
 class Tiers(Protocol):
@@ -218,12 +218,13 @@ class Tiers(Protocol):
     async def marks(self, shards: Iterable[int]) -> dict[int, bytes]:
         """Return the marks; b"" for a shard without a cold tier."""
 
-    async def begin(self, shard: int, counts: Mapping[str, int]) -> None:
-        """Give a shard without a mark its first one, and its number of cold messages by route."""
+    async def begin(self, shard: int, counts: Mapping[str, int], mark: bytes = b"") -> None:
+        """Give a shard its number of cold messages by route, if it has this mark; b"": if it has none. Then it gets its
+        first one."""
 
     async def far(self, shard: int, from_ms: int, skip: int, limit: int) -> FarPage:
-        """Look at messages that are due from a moment on, without the first ``skip`` of them. Return those that were
-        neither tried nor loaded."""
+        """Look at messages that are due from a moment on, without the first ``skip`` of them. Those that were tried or
+        loaded stay. Nothing comes after an empty page."""
 
     async def unload(self, shard: int, messages: Sequence[tuple[bytes, int]]) -> int:
         """Remove messages whose rows are cold, unless they are due at another moment, or were tried or loaded. Return
@@ -237,8 +238,8 @@ class Tiers(Protocol):
         Neither these nor the ``known`` ones, which the store had, are unloaded again.
         """
 
-    async def cold(self) -> int:
-        """Return the number of cold messages by the store's counts."""
+    async def cold(self) -> dict[int, dict[str, int]]:
+        """Return the number of cold messages by shard and route, as the store counts them."""
 
 
 class MoveLog(Protocol):

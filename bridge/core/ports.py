@@ -38,11 +38,12 @@ class Batch:
     bytes a message, digest and id; the store keeps at least ``recent_max`` of them. ``origins`` has one for each
     message, or is empty: the store does not park again what it has handled. ``owed`` are origins of this shard that the
     caller rejects afterwards: that call still finds them new, whatever was parked here. ``once``: a message whose id
-    the store has, in any state, counts as handled before. ``mark``: nothing is parked if the shard has another one
-    (``bridge.core.journal.Tiers``), and the reply is ``TierMoved``. ``logs``: the number of logs that the shard begins
-    if it has none, because the store was emptied: 1 for that of moves, 2 with that of what was parked. With ``once``,
-    the log of moves names what was parked: its row may say that it ended. ``rivals``: ids of rows of the journal for
-    the same records, each with the id of a message of this call.
+    the store has, in any state, counts as handled before. One such call and one other may be repeated side by side.
+    ``mark``: nothing is parked if the shard has another one (``bridge.core.journal.Tiers``), and the reply is
+    ``TierMoved``. ``logs``: the number of logs that the shard begins if it has none, because the store was emptied: 1
+    for that of moves, 2 with that of what was parked. With ``once``, the log of moves names what was parked: its row
+    may say that it ended. ``rivals``: ids of rows of the journal for the same records, each with the id of a message of
+    this call.
     """
 
     token: bytes

@@ -60,6 +60,16 @@ def arrived_ms_of(message_id: bytes) -> int:
     return upper << 1 | int(message_id[9:12], 32) // _COUNTS
 
 
+def arrival_of(message_id: bytes) -> tuple[int, bytes]:
+    """Return what sorts ids of all ranks in the order of arrival. Pure."""
+    return arrived_ms_of(message_id), message_id
+
+
+def ids_of_rank(rank: int) -> tuple[bytes, bytes]:
+    """Return the start of the ids of a rank, and what is greater than each of them. Pure."""
+    return _DIGITS[2 * rank].encode(), _DIGITS[2 * rank + 1].encode() + b"~"
+
+
 def rank_of(priority: int | None) -> int:
     """Return the rank of a priority, which sorts the highest one first; 0 on a route without priorities. Pure."""
     return 0 if priority is None else PRIORITY_MAX - max(0, min(priority, PRIORITY_MAX))

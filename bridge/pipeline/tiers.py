@@ -14,6 +14,8 @@ crash of Redis that takes back the last second loses none.
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -50,6 +52,10 @@ _NAMED_MAX = IDS_MAX + 1
 #: How often a step is tried while messages change their tier beside it.
 _TRIES = 50
 _EVERY_S, _LEASE_MS = 3.0, 15_000
+#: How often cold messages are counted, and by how much longer than counting takes that has to be.
+_COUNT_EVERY_S, _COUNTING_RARER = 60.0, 100
+#: Messages of a shard that are looked up before its counts are corrected.
+_FAR_MAX = 25_000
 #: How long the answer counts that there is no cold tier. Nothing is unloaded until ``_EVERY_S`` after one has begun.
 _ASK_S = 1.0
 #: How long before its due moment a message is loaded where there is no ``cold_after`` any more.
@@ -99,6 +105,45 @@ class Loader:
         wanted = list(shards)
         while not all((found := await self._tiers.marks(wanted)).values()):
             await self.begin()
+        return found
+
+    async def recount(self, from_ms: int) -> None:
+        """Correct the counts of cold messages, when all that is due before a moment is loaded. A store that lost moves
+        between the tiers counts wrong. A shard is left alone where a message changes its tier meanwhile."""
+        marks, counts = await self.marks(range(self._shards)), await self._tiers.cold()
+        rows = await self._journal.cold_counts(from_ms)
+        still = await self._tiers.marks(marks)
+        quiet = [shard for shard, mark in marks.items() if mark == still[shard]]
+        wrong = [shard for shard in quiet if Counter(rows.get(shard, {})) != Counter(counts[shard])]
+        if not wrong or await self._lacks(from_ms):
+            return
+        both = {shard: await self._in_both(shard, from_ms) for shard in wrong}
+        await self._tail.catch_up(wrong)
+        rows = await self._journal.cold_counts(from_ms)
+        for shard in wrong:
+            if await self._in_both(shard, from_ms) == both[shard]:
+                await self._tiers.begin(shard, Counter(rows.get(shard, {})) - both[shard], marks[shard])
+
+    async def _lacks(self, until_ms: int) -> bool:
+        """Return whether the store lacks cold messages that are due before a moment: by another ``cold_after`` they
+        were unloaded since."""
+        place: Place = START
+        while rows := await self._journal.page(JournalFilter(COLD.states, due_before_ms=until_ms), place, BATCH, 1):
+            if len(await self._moves.known([row.id for row in rows])) < len(rows):
+                return True
+            place = rows[-1].due_ms, rows[-1].id
+        return False
+
+    async def _in_both(self, shard: int, from_ms: int) -> Counter[str]:
+        """Return by route how many messages of the store have a cold row, too."""
+        found, seen = Counter[str](), 0
+        while seen < _FAR_MAX:
+            messages, stay = await self._tiers.far(shard, from_ms, seen, BATCH)
+            if not (ids := [*stay, *(message_id for message_id, _ in messages)]):
+                break
+            rows = await self._journal.look(ids)
+            found.update(row.route for row in rows.values() if row.state is Written.COLD)
+            seen += len(ids)
         return found
 
     async def ids(self, ids: Sequence[bytes]) -> list[bytes]:
@@ -257,6 +302,8 @@ class Tiering:
         self._skip: dict[int, int] = {}
         #: Cold messages that the store had, or got, at the last look.
         self._there: set[bytes] = set()
+        #: When cold messages are counted next, and for how long the last count took.
+        self._count_s = self._counting_s = 0.0
 
     def loops(
         self, shards: Callable[[], Iterable[int]], clock: StoreClock
@@ -269,7 +316,8 @@ class Tiering:
         while True:
             why = ""
             try:
-                await self.load(clock.now_ms())
+                if await self.load(clock.now_ms()) and time.monotonic() >= self._count_s:
+                    await self.count()
             except StoreUnavailable as error:
                 why = f": {error}"
             self._report(clock.now_ms(), why)
@@ -281,8 +329,8 @@ class Tiering:
             with suppress(StoreUnavailable):  # what stays is in the store, and the other loops report it
                 await self.unload(shards(), clock.now_ms())
 
-    async def load(self, now_ms: int) -> None:
-        """Load what is due soon, if no other instance does. Raises ``StoreUnavailable``.
+    async def load(self, now_ms: int) -> bool:
+        """Load what is due soon. Return False where another instance does. Raises ``StoreUnavailable``.
 
         It begins with the first cold row, whatever the clock did. So a row is the checkpoint of its message.
         """
@@ -293,12 +341,21 @@ class Tiering:
         while rows := await self._journal.page(JournalFilter(COLD.states, due_before_ms=until_ms), place, BATCH, 1):
             self.loaded_until_ms = rows[0].due_ms
             if not await self._desk.lead("load", self._instance, _LEASE_MS):
-                return
+                return False
             parked, there = await self._loader.load(rows)
             await self._journal.shift(list(there & before), Written.COLD, Written.WAITING)
             self._there |= parked | there
             place = rows[-1].due_ms, rows[-1].id
         self.loaded_until_ms = until_ms
+        return True
+
+    async def count(self) -> None:
+        """Let the counts of cold messages be true again, if no other instance does. Raises ``StoreUnavailable``."""
+        began_s, every_s = time.monotonic(), max(_COUNT_EVERY_S, self._counting_s * _COUNTING_RARER)
+        self._count_s = began_s + every_s
+        if await self._loader.begun() and await self._desk.lead("count", self._instance, int(every_s * 1000)):
+            await self._loader.recount(self.loaded_until_ms)
+            self._counting_s = time.monotonic() - began_s
 
     async def unload(self, shards: Iterable[int], now_ms: int) -> None:
         """Move what is due much later to the journal. Raises ``StoreUnavailable``."""
@@ -309,8 +366,8 @@ class Tiering:
     async def _unload(self, shard: int, from_ms: int) -> bool:
         """Make one step in a shard. Return whether there may be more."""
         skip = self._skip.pop(shard, 0)
-        messages, seen = await self._tiers.far(shard, from_ms, skip, BATCH)
-        unloaded = 0
+        messages, stay = await self._tiers.far(shard, from_ms, skip, BATCH)
+        seen, unloaded = len(messages) + len(stay), 0
         if messages and (await self._tiers.marks([shard]))[shard]:
             cold = set(await self._journal.shift([row[0] for row in messages], Written.WAITING, Written.COLD))
             unloaded = await self._tiers.unload(shard, [row for row in messages if row[0] in cold])

@@ -198,10 +198,13 @@ class Service(Running):
             await asyncio.wait_for(self._parts.members.leave(lost), 2)
             if self._stages.historian is not None:
                 await asyncio.wait_for(self._stages.historian.flush(), 2)
+        except (StoreUnavailable, TimeoutError) as error:
+            log.warning("could not sign off from the store", error=str(error) or "no answer within 2 s")
+        try:
             if self._parts.journaling is not None:
                 await asyncio.wait_for(self._parts.journaling.flush(), 5)
         except (StoreUnavailable, TimeoutError) as error:
-            log.warning("could not sign off from the store", error=str(error) or "no answer within 2 s")
+            log.warning("could not write the last journal rows", error=str(error) or "no answer within 5 s")
         return len(self._stages.leases)
 
 

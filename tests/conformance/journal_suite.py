@@ -15,12 +15,12 @@ from bridge.core.journal import (
 )
 from bridge.core.message import Origin
 from bridge.parking.envelope import found_key, seal
-from bridge.parking.identity import Ids
+from bridge.parking.identity import Ids, rank_of
 
 DUE_MS = 1_800_000_000_000
 WAITING, COLD = JournalFilter(), JournalFilter((Written.COLD,))
 _IDS = Ids("jrnl00")
-_MOVES = count(1)
+_MOVES, _ARRIVALS = count(1), count(1)
 
 
 def entry(
@@ -31,9 +31,10 @@ def entry(
     key: bytes = b"",
     origin: Origin | None = None,
     dead: str | None = None,
+    priority: int | None = None,
 ) -> JournalEntry:
     """A message to be written."""
-    message_id = _IDS.next(DUE_MS - 1000, 3)
+    message_id = _IDS.next(DUE_MS - 1000 + next(_ARRIVALS), 3, rank_of(priority))
     envelope = seal(due_ms, DUE_MS - 1000, route.encode(), key, b"", payload)
     return JournalEntry(message_id, due_ms, envelope, origin, dead)
 
@@ -228,6 +229,11 @@ class JournalSuite:
         await journal.write(entries)
         assert [row.id for row in await journal.newest(2)] == [entries[4].id, entries[3].id]
 
+    async def test_the_newest_are_of_all_priorities(self, journal: Journal) -> None:
+        entries = [entry(priority=priority) for priority in (0, 15, 0, None, 7)]
+        await journal.write(entries)
+        assert [row.id for row in await journal.newest(4)] == [written.id for written in entries[:0:-1]]
+
     async def test_a_row_goes_to_the_cold_tier_and_comes_back_and_keeps_its_end(self, journal: Journal) -> None:
         written, ended, unknown = entry(key=b"k"), entry(), entry()
         await journal.write([written, ended])
@@ -262,6 +268,7 @@ class JournalSuite:
         assert {row.id: row.size for row in named} == {row.id: len(row.envelope) for row in [*cold[:2], found]}
         assert len(await journal.named([("orders", b"k"), ("bills", b"k")], 2)) == 3
         assert await journal.cold_counts() == {3: {"orders": 3, "bills": 1}}
+        assert await journal.cold_counts(DUE_MS + 1) == {3: {"orders": 2, "bills": 1}}
         await journal.write([other := entry(route="Orders")])
         await journal.shift([other.id], Written.WAITING, Written.COLD)
         assert await journal.cold_counts() == {3: {"orders": 3, "bills": 1, "Orders": 1}}

@@ -82,6 +82,16 @@ class Park:
         assert await park(store, *younger, keyed=keyed, token=token) == Parked((3,), (1,))
         assert (await rig.counts())["parked"] == 2
 
+    async def test_what_an_instance_puts_back_beside_its_intake_lets_neither_be_parked_twice(self, rig: Rig) -> None:
+        store = await rig.open()
+        taken_in, put_back = await rig.overdue(), await rig.overdue()
+        tokens = store.new_token(), store.new_token()
+        for _ in "12":
+            await park(store, *taken_in, token=tokens[0])
+            await park(store, *put_back, token=tokens[1], once=True)
+            await store.settle((await claim(store)).claims)
+        assert (await rig.counts())["delivered"] == 2
+
     async def test_two_tokens_park_two(self, rig: Rig) -> None:
         store = await rig.open()
         first, second = await rig.overdue(2)

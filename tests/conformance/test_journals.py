@@ -211,7 +211,7 @@ async def test_on_sqlite_no_reader_waits_for_a_writer_and_no_writer_for_a_reader
     await journal.close()
 
 
-async def test_rows_by_id_a_page_and_the_newest_are_found_without_a_look_at_all_others(tmp_path: Path) -> None:
+async def test_rows_by_id_a_page_counts_and_the_newest_are_found_without_a_look_at_all_others(tmp_path: Path) -> None:
     journal = on_sqlite(tmp_path)
     await journal.create()
     written = [entry() for _ in range(300)]
@@ -225,12 +225,14 @@ async def test_rows_by_id_a_page_and_the_newest_are_found_without_a_look_at_all_
     assert len(await journal.look([row.id for row in written])) == 300
     assert [row.id for row in await journal.newest(2)] == [written[-1].id, written[-2].id]
     assert len(await journal.page(JournalFilter(), START, 100)) == 100
+    assert await journal.cold_counts(DUE_MS) == {}
     await journal.close()
     with closing(sqlite3.connect(tmp_path / "journal.db")) as file:
         selects = [(statement, values) for statement, values in asked if statement.startswith("SELECT")]
         plans = [file.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall() for statement, values in selects]
-    assert len(plans) == 3
-    assert ["sqlite_autoindex_postdate_message_1" in str(plan) for plan in plans] == [True, True, False]
+    assert len(plans) == 4
+    assert ["sqlite_autoindex_postdate_message_1" in str(plan) for plan in plans] == [True, True, False, False]
+    assert "COVERING INDEX postdate_message_cold_route" in str(plans[3])
     assert "TEMP B-TREE FOR ORDER BY" not in str(plans[2])
 
 

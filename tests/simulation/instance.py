@@ -78,7 +78,7 @@ def on_virtual_time() -> Iterator[None]:
         patch.object(publish, "Alarm", LoopAlarm),
         patch.multiple(history, _PACK_S=0.25, _PACK_SOON_S=0.25),
         patch.object(metrics, "_LAG_EVERY_S", 5.0),
-        patch.multiple(tiers, _EVERY_S=0.5, _LEASE_MS=2_500, BATCH=25),
+        patch.multiple(tiers, _EVERY_S=0.5, _LEASE_MS=2_500, _COUNT_EVERY_S=5.0, _COUNTING_RARER=1, BATCH=25),
         patch.multiple(restore, BATCH=40),
         patch.multiple(journal_watch, _SAMPLE=20),
         patch.multiple(move_tail, _ENTRIES_MAX=20),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
@@ -19,7 +20,7 @@ from bridge.pipeline.journal_writer import JournalWriter
 from bridge.pipeline.move_tail import MoveTail
 from bridge.pipeline.putback import Restorable
 from bridge.pipeline.restore import Restorer
-from bridge.pipeline.tiers import Loader, TieredStore
+from bridge.pipeline.tiers import Loader, TieredStore, Tiering
 from tests.simulation import journal
 from tests.simulation.plan import COLD_AFTER_MS
 
@@ -128,6 +129,20 @@ def loads_before_the_log_is_carried() -> _Patch:
     return patch.object(Loader, "carry", planted)
 
 
+def never_counts_again() -> _Patch:
+    async def planted(self: Tiering) -> None:
+        pass
+
+    return patch.object(Tiering, "count", planted)
+
+
+def counts_what_is_in_both_tiers() -> _Patch:
+    async def planted(self: Loader, *_: Any) -> Counter[str]:
+        return Counter()
+
+    return patch.object(Loader, "_in_both", planted)
+
+
 def finds_keys_in_one_tier() -> _Patch:
     async def planted(self: TieredStore, fields: Sequence[bytes]) -> dict[bytes, Found]:
         return await self._store.find(fields)
@@ -166,11 +181,10 @@ def leaves_out_the_last_row_of_a_page() -> _Patch:
 
 
 def takes_no_turns() -> _Patch:
-    @asynccontextmanager
-    async def planted(*_: Any) -> AsyncIterator[None]:
-        yield
+    async def planted(*_: Any) -> None:
+        pass
 
-    return patch.object(Restorer, "_turn", planted)
+    return patch.object(Restorer, "_take_turn", planted)
 
 
 def restores_both_rows_of_a_record() -> _Patch:

@@ -16,13 +16,11 @@ from bridge.core.journal import Written
 from bridge.core.orders import RouteState
 from bridge.parking.history import PastState
 from tests.simulation.broker import Arrived, Published
-from tests.simulation.plan import UNDOING
+from tests.simulation.plan import MEANS, UNDOING
 from tests.simulation.store import START_S
 from tests.simulation.world import ADOPTED_S, RATED_ROUTE, Deed, World
 
 _UNDONE = {*UNDOING, "store and process die"}
-#: Deaths, freezes and new starts of instances for the sake of the cold tier.
-_OF_TIERS = {"loader killed", "loader frozen", "cold tier off"}
 #: Faults that keep rows from being written, and cold messages from coming back in time.
 JOURNAL_HOLDS_UP = {"journal away", "journal slow", "journal frozen", "journal breaks"}
 #: Faults after which a copy may come: the named windows of the README.
@@ -36,20 +34,18 @@ COPIES_AFTER = _UNDONE | {
     "sink disconnected",
     "confirms lost",
     "channel closed",
-    "route removed",
-    *_OF_TIERS,
 }
 #: On a queue, what was not acknowledged comes again.
 COPIES_OF_A_QUEUE = {"source disconnected", "acknowledgements lost"}
 #: Faults after which a few messages may lose their place: a takeover, a redelivery, an older state.
 REORDERS = _UNDONE | {"kill", "stop", "freeze", "sink disconnected", "broker frozen", "store clock"}
-REORDERS |= {"confirms lost", "channel closed", "rebalance", "route removed", *_OF_TIERS}
+REORDERS |= {"confirms lost", "channel closed", "rebalance"}
 REORDERS_A_QUEUE = {"source disconnected", "acknowledgements lost", "store away", "store slow", "store loses replies"}
 #: Faults that delay what was sent, or let several instances count with different moments.
 _LATE = REORDERS | REORDERS_A_QUEUE | {"broker blocked", "store frozen", "store clock"}
 #: Faults during which an instance does not hear of an order, or the broker not of what was done before it.
 _DEAF = _UNDONE | {"freeze", "store frozen", "store away", "store slow", "store loses replies", "acknowledgements lost"}
-_DEAF |= {"broker frozen", "broker blocked", *_OF_TIERS, *JOURNAL_HOLDS_UP}
+_DEAF |= {"broker frozen", "broker blocked", "loader killed", "cold tier off", *JOURNAL_HOLDS_UP}
 #: How late (ms) a message may be where nothing fails; with a cold tier, in which each batch with keys is looked up.
 _LATE_MS, _LATE_COLD_MS, _DRIFT_MS = 150, 1000, 10
 #: Messages are claimed this long (ms) before their moment, and sent by the clock of the claim.
@@ -70,7 +66,8 @@ class Ledger:
     def __init__(self, world: World) -> None:
         self.world = world
         self.plan = world.plan
-        self.kinds = {fault.kind for fault in world.plan.faults}
+        kinds = {fault.kind for fault in world.plan.faults}
+        self.kinds = kinds | {MEANS[kind] for kind in kinds & MEANS.keys()}
         self.published = world.published
         self.accepted = world.broker.accepted
         self.arrived: dict[int, list[Arrived]] = {}
@@ -134,7 +131,7 @@ class Ledger:
 
     def _carried_out_late(self, number: int, message: Published) -> bool:
         before, after = self.accepted.get(message.number), self.accepted.get(number)
-        hands_over = not (self.plan.kafka or self.kinds.isdisjoint({"stop", "route removed", "cold tier off"}))
+        hands_over = "stop" in self.kinds and not self.plan.kafka
         return hands_over and before is not None and after is not None and after.at_s > before.at_s
 
     def loads_late(self) -> bool:

@@ -362,6 +362,8 @@ MUTATIONS = {
         Mutation("loads from now on", of_journal.loads_what_is_due_from_now_on, "stuck", ("cold",)),
         Mutation("loads without a fence", of_journal.loads_without_a_fence, "truth", ("cold",)),
         Mutation("loads what has left", of_journal.loads_before_the_log_is_carried, "truth", ("cold",)),
+        Mutation("never counts again", of_journal.never_counts_again, "truth", ("cold", "store restored")),
+        Mutation("counts what is in both", of_journal.counts_what_is_in_both_tiers, "truth", ("cold",)),
         Mutation("finds keys in one tier", of_journal.finds_keys_in_one_tier, "replaced", ("cold",)),
         Mutation("restores what has left", of_journal.restores_what_has_left, "copies", ("journal",)),
         Mutation("restores at once", of_journal.restores_at_once, "early", ("journal",)),

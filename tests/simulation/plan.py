@@ -123,6 +123,8 @@ JOURNAL_KINDS: dict[str, tuple[float, float]] = {
 }
 #: Faults that lose what the store has.
 UNDOING = ("store emptied", "store fails over", "store restored")
+#: What these do to an instance, besides.
+MEANS = {"loader killed": "kill", "loader frozen": "freeze", "cold tier off": "stop", "route removed": "stop"}
 #: Faults while which moves may not be carried into the journal.
 HOLD_UP_MOVES = frozenset(kind for kind in (*KINDS, *JOURNAL_KINDS) if kind.startswith(("store", "journal", "loader")))
 HOLD_UP_MOVES |= {"kill", "stop", "join", "freeze", "route removed", "cold tier off"}

@@ -102,6 +102,9 @@ async def _play(world: World) -> None:
         look(world)
     world.note("settled" if loop.time() < deadline_s else "not settled")
     await asyncio.sleep(2.5)  # the history is written once a second
+    if plan.cold_after_ms and world.journal is not None and loop.time() < world.counted_from_s():
+        await asyncio.sleep(world.counted_from_s() - loop.time() + 0.001)
+    look(world)
 
 
 def _waits(world: World) -> bool:

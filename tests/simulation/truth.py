@@ -17,8 +17,9 @@ from tests.simulation.world import ADOPTED_S, World
 def look(world: World) -> None:
     """Look at every shard, and note what is wrong."""
     cold = _cold(world)
+    counted = world.loop.time() > world.counted_from_s()
     for number, shard in enumerate(world.store.memory.shards):
-        if text := _wrong(shard, None if world.undone and world.journal else cold.get(number, Counter())):
+        if text := _wrong(shard, cold.get(number, Counter()) if counted else None):
             world.wrong.append(f"{text} (shard {number}, {world.loop.time():.1f} s)")
     if world.journal is not None:
         _look_at_tiers(world)

@@ -33,6 +33,8 @@ NEAR_MS, FAR_MS = (0, 50, 500, 2_000, 5_000), (0, 500, 5_000, 12_000, 20_000, 35
 TAILED_S, TAKEN_OVER_S = 1.5, 8.0
 #: Within this time the rows are written of messages whose instance died.
 ADOPTED_S = 12.0
+#: Within this time cold messages are counted again.
+COUNTED_S = 15.0
 
 AnyInstance = Instance | LevelInstance
 
@@ -327,6 +329,16 @@ class World:
         if number >= 0 and restored.total(Fate.PARKED):
             self.brought_back_s[number] = began_s
         self.note(f"{process.name} ends: {dict(restored.counts)}")
+
+    def counted_from_s(self) -> float:
+        """Return when the counts of cold messages are true once more, after the store lost some moves."""
+        lost_s = max((undone.at_s for undone in self.undone), default=-inf)
+        if lost_s > -inf and (self.plan.lost or self.plan.slow):
+            lost_s = max(lost_s, self.faults_end_s, LOAD_S)
+        for fault in self.plan.faults:
+            if fault.kind in HOLD_UP_MOVES and fault.at_s <= lost_s + COUNTED_S:
+                lost_s = max(lost_s, fault.at_s + fault.for_s)
+        return lost_s + COUNTED_S
 
     def look_for_missing(self) -> None:
         """Forget what came back. Where all did, the loss is over."""

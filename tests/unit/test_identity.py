@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bridge.parking.identity import ID_BYTES, Ids, arrived_ms_of, new_instance, rank_of, shard_for, shard_of
+from bridge.parking.identity import (
+    ID_BYTES,
+    Ids,
+    arrived_ms_of,
+    ids_of_rank,
+    new_instance,
+    rank_of,
+    shard_for,
+    shard_of,
+)
 
 NOW_MS = 1_800_000_000_000
 
@@ -80,6 +89,13 @@ def test_many_keys_are_spread() -> None:
 @given(st.integers(0, 2**42 - 1), st.sampled_from([None, *range(17)]))
 def test_an_id_tells_its_moment_whatever_its_rank(now_ms: int, priority: int | None) -> None:
     assert arrived_ms_of(Ids("abc123").next(now_ms, 0, rank_of(priority))) == now_ms
+
+
+@given(st.integers(0, 2**42 - 1), st.sampled_from([None, *range(17)]))
+def test_an_id_is_among_those_of_its_rank_alone(now_ms: int, priority: int | None) -> None:
+    rank = rank_of(priority)
+    message_id = Ids("abc123").next(now_ms, 0, rank)
+    assert [n for n in range(16) if ids_of_rank(n)[0] <= message_id < ids_of_rank(n)[1]] == [rank]
 
 
 def test_a_higher_priority_sorts_first_and_each_one_in_its_order() -> None:

@@ -26,6 +26,7 @@ from tests.unit.house import HOUR_MS, SHARDS, House
 pytestmark = pytest.mark.usefixtures("without_waiting")
 
 COLD = JournalFilter((Written.COLD,))
+WAITS_COLD = Written.WAITING, Written.COLD
 
 
 @pytest.fixture
@@ -257,6 +258,79 @@ async def test_counts_of_cold_messages_outlive_the_store(journal: MemoryJournal)
     assert await again.store.parked_by_route(["orders"]) == {"orders": 2}
     stats = await again.desk.stats()
     assert (stats.parked, stats.cold, stats.by_route["orders"].cold) == (2, 2, 2)
+
+
+@pytest.mark.parametrize("number", [5, -1])
+async def test_counts_that_a_failover_took_back_are_corrected(journal: MemoryJournal, number: int) -> None:
+    house = await opened(journal)
+    await cooled(house, 3 * HOUR_MS, 9 * HOUR_MS, 9 * HOUR_MS)
+    await house.tiering.load(house.clock.now_ms())
+    shards = house.memory.shards
+    true = [shard.routes["cold", b"orders"] for shard in shards]
+    for shard in shards:
+        shard.routes["cold", b"orders"] += number
+    shards[0].routes["cold", b"removed"] = 7
+    await house.tiering.count()
+    assert [shard.routes["cold", b"orders"] for shard in shards] == true
+    assert ("cold", b"removed") not in shards[0].routes
+
+
+async def test_what_waits_to_leave_the_store_is_not_counted_as_cold_yet(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    house.source.feed(b"0", {"x-delay": 9 * HOUR_MS})
+    await house.park()
+    await journal.shift([message_id for shard in house.memory.shards for message_id in shard.messages], *WAITS_COLD)
+    for _ in range(3):
+        await house.tiering.load(house.clock.now_ms())
+        await house.tiering.count()
+    assert (await house.desk.stats()).cold == 0
+    await house.tiering.unload(range(SHARDS), house.clock.now_ms())
+    assert (await house.desk.stats()).cold == 1
+
+
+async def test_counts_are_left_alone_where_messages_change_their_tier_meanwhile(
+    journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = await opened(journal)
+    await cooled(house, 9 * HOUR_MS, 9 * HOUR_MS)
+    await house.tiering.load(house.clock.now_ms())
+    read = journal.cold_counts
+
+    async def late(due_from_ms: int = 0) -> dict[int, dict[str, int]]:
+        found = await read(due_from_ms)
+        await cooled(house, 9 * HOUR_MS)
+        return found
+
+    monkeypatch.setattr(journal, "cold_counts", late)
+    for _ in range(3):
+        await house.tiering.count()
+    monkeypatch.undo()
+    assert (await house.desk.stats()).cold == 5
+
+
+async def test_what_another_instance_unloads_behind_a_loader_stays_counted(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    await house.tiering.load(house.clock.now_ms())
+    await cooled(house, 3 * HOUR_MS)
+    house.tiering.loaded_until_ms += 10 * HOUR_MS
+    await house.tiering.count()
+    assert (await house.desk.stats()).cold == 1
+
+
+async def test_a_store_without_a_cold_tier_gets_none_by_being_counted(journal: MemoryJournal) -> None:
+    house = House(journal=journal, before=True)
+    await house.tiering.load(house.clock.now_ms())
+    await house.tiering.count()
+    assert set((await house.store.marks(range(SHARDS))).values()) == {b""}
+
+
+async def test_one_instance_counts_cold_messages(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    await house.desk.lead("count", "another", HOUR_MS)
+    house.memory.shards[0].routes["cold", b"orders"] = 7
+    for _ in range(3):
+        await house.tiering.count()
+    assert (await house.desk.stats()).cold == 7
 
 
 async def test_a_key_waits_while_the_database_is_away_and_other_messages_do_not(journal: MemoryJournal) -> None:

@@ -1,8 +1,9 @@
--- A call to park is carried out once. The counts have a field for each instance: the token of its last call (8 bytes),
--- Unix s of that call (4 bytes), and its reply if that has anything.
+-- A call to park is carried out once. The counts have a field for each caller: the token of its last call (8 bytes),
+-- Unix s of that call (4 bytes), and its reply if that has anything. What an instance restores comes from a caller of
+-- its own: it repeats its calls beside those of the intake.
 local CALL, CALL_BYTES, KEPT_S = '\1call\1', 12, 3600
 
--- Forgets the calls of instances that have made none for an hour.
+-- Forgets the calls of callers that have made none for an hour.
 local function calls_forget(counts, now)
   local fields = redis.call('HGETALL', counts)
   for at = 1, #fields, 2 do

@@ -14,7 +14,7 @@
 --       of origins, of routes, maximum of the history (0: none), in 4 bytes each; ms to keep the history, earliest due
 --       ms, in 8 bytes each; in a byte: 1 to skip messages whose id the store has, and twice the number of logs that
 --       begin if they are missing (moved, parks); the mark that the shard must have, if any
---       2 instance   3 wake channel, or '' if the caller drains the shard   4 recent entry or ''
+--       2 caller   3 wake channel, or '' if the caller drains the shard   4 recent entry or ''
 --       then for each message: id, due ms, envelope
 --       for each keyed one: position (from 1), index field, mode if a message with it is parked (replace, keep, reject)
 --       for each range: log, first offset, number; of the messages, then of those that the caller rejects after this
