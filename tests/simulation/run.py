@@ -98,6 +98,7 @@ async def _play(world: World) -> None:
     deadline_s = loop.time() + SETTLED_S + world.waits_s
     while loop.time() < deadline_s and (world.broker.left() or world.kept() or _waits(world)):
         retry_dead(world)
+        world.restore_what_is_reported()
         await asyncio.sleep(0.5)
         look(world)
     world.note("settled" if loop.time() < deadline_s else "not settled")
@@ -109,8 +110,7 @@ async def _play(world: World) -> None:
 
 def _waits(world: World) -> bool:
     """Return whether rows of the journal wait, or a restore goes on."""
-    rows = world.journal is not None and bool(world.journal.waiting())
-    return rows or any(not process.killed and not process.tasks[0].done() for process in world.restores)
+    return world.restores_under_way() or (world.journal is not None and bool(world.journal.waiting()))
 
 
 # -- what must hold at the end ----------------------------------------------------------------------------------------

@@ -48,7 +48,23 @@ FOUND = (
     1864100102,
 )
 #: Seeds with a journal that showed something once.
-FOUND_WITH_A_JOURNAL = (40, 80, 507, 1016, 1176, 3067, 10315, 30349, 30405, 31259, 100144, 5001128, 5001771, 5010731)
+FOUND_WITH_A_JOURNAL = (
+    40,
+    80,
+    507,
+    1016,
+    1176,
+    3067,
+    10315,
+    30349,
+    30405,
+    31259,
+    100144,
+    5001128,
+    5001771,
+    5010731,
+    5021304,
+)
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.
 PARTS, FRESH_S, AT_MOST_S = 4, 12.0, 40.0
 _ROUTE_RELOADS = tuple(

@@ -13,6 +13,7 @@ from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import UNDONE, JournalFilter, Written
 from bridge.core.orders import Actor, RouteOrder, RouteState
 from bridge.parking.envelope import unseal
+from bridge.pipeline.journal_watch import JOURNAL_RESTORE
 from bridge.pipeline.putback import Fate
 from bridge.pipeline.restore import Restored, RestoreOrder
 from tests.simulation.broker import Arrived, Broker, Published
@@ -303,6 +304,21 @@ class World:
             after_s += 3.0
         for _ in range(random.choice((1, 1, 2))):
             self.loop.call_later(after_s + random.uniform(0.0, 0.5), self.restore)
+
+    def restore_what_is_reported(self) -> None:
+        """Operators restore again where an instance reports that the store lacks messages: what was being parked at
+        the loss may have got its row after a restore had read that page."""
+        reported = any(
+            not instance.process.killed and JOURNAL_RESTORE in instance.health.troubles()
+            for instance in self.instances
+            if isinstance(instance, Instance) and hasattr(instance, "health")
+        )
+        if reported and not self.plan.auto and not self.restores_under_way():
+            self.restore()
+
+    def restores_under_way(self) -> bool:
+        """Return whether a command restores."""
+        return any(not process.killed and not process.tasks[0].done() for process in self.restores)
 
     def restore(self, order: RestoreOrder = RestoreOrder(), for_s: float = inf, number: int = -1) -> None:  # noqa: B008
         """Let an operator restore. The command is killed after ``for_s``. ``number``: the one message that it names."""
