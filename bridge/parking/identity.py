@@ -62,7 +62,7 @@ def arrived_ms_of(message_id: bytes) -> int:
 
 def arrival_of(message_id: bytes) -> tuple[int, bytes]:
     """Return what sorts ids of all ranks in the order of arrival. Pure."""
-    return arrived_ms_of(message_id), message_id
+    return arrived_ms_of(message_id), message_id[9:]
 
 
 def ids_of_rank(rank: int) -> tuple[bytes, bytes]:

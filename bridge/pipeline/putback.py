@@ -20,7 +20,7 @@ from bridge.core.ports import Batch, Keyed, ParkingStore
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.desk.protocol import Desk
 from bridge.parking.envelope import index_field
-from bridge.parking.identity import arrived_ms_of, shard_of
+from bridge.parking.identity import arrival_of, shard_of
 
 T = TypeVar("T")
 
@@ -154,7 +154,7 @@ class PutBack:
         taken = {
             message_id
             for message_id, field in keyed.items()
-            if any(arrived_ms_of(other) > arrived_ms_of(message_id) for other in there[field])
+            if any(arrival_of(other) > arrival_of(message_id) for other in there[field])
         }
         replaced = self._replaced(keyed, there, taken) if self._on_same_key is not None else set()
         return taken, {field for field in others if not there[field] - replaced}, replaced
@@ -166,7 +166,7 @@ class PutBack:
         or all where an older one is kept."""
         assert self._on_same_key is not None
         by_field: dict[bytes, list[bytes]] = {}
-        for message_id in sorted(keyed.keys() - taken, key=lambda message_id: (arrived_ms_of(message_id), message_id)):
+        for message_id in sorted(keyed.keys() - taken, key=arrival_of):
             by_field.setdefault(keyed[message_id], []).append(message_id)
         replaced = set[bytes]()
         for field, ids in by_field.items():

@@ -17,6 +17,7 @@ from bridge.core.message import HeaderValue
 from bridge.core.ports import Loss
 from bridge.desk.past import PastFilter
 from bridge.operate.describe import life_of, with_flow
+from bridge.parking.envelope import seal
 from bridge.parking.identity import Ids
 from bridge.pipeline.journal_watch import JournalWatch
 from bridge.pipeline.journaled import JournaledStore
@@ -770,3 +771,14 @@ class TestWatch:
 async def _for_a_moment(work: Any) -> None:
     async with asyncio.timeout(0.05):
         await work
+
+
+async def test_of_two_that_arrived_in_one_millisecond_a_restore_brings_back_the_later(journal: MemoryJournal) -> None:
+    house, ids = await opened(journal), Ids("aaaaaa")
+    now_ms = house.clock.now_ms()
+    for body, delay_ms in ((b"a", 2 * HOUR_MS), (b"b", HOUR_MS)):
+        envelope = seal(now_ms + delay_ms, now_ms, b"orders", b"k", b"", body)
+        await journal.write([JournalEntry(ids.next(now_ms, 0), now_ms + delay_ms, envelope)])
+    assert await restored(house, journal, RestoreOrder(max_rate=1)) == counted(2, parked=1, key_taken=1)
+    house.clock.advance(2 * HOUR_MS)
+    assert (await house.deliver(), house.bodies()) == (1, ["b"])
