@@ -64,6 +64,7 @@ FOUND_WITH_A_JOURNAL = (
     5001771,
     5010731,
     5021304,
+    5031723,
     5032400,
 )
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.

@@ -50,7 +50,8 @@ def _look_at_tiers(world: World) -> None:
         if number in accepted and number not in world.maybe_back  # a restore writes first that it waits again
     ]
     if neither:  # the row of an instance that died, while another one parked the same record
-        ended = [(key, row.message) for key, row in rows.items() if row.message.state.ended and row.message.envelope]
+        whole = [(key, row.message) for key, row in rows.items() if row.message.envelope]
+        ended = [(key, message) for key, message in whole if message.state.ended or key in left]
         elsewhere = {*kept.values(), *(world.number_of(key, message.envelope) for key, message in ended)}
         neither = [number for number in neither if number not in elsewhere]
     now_s = world.loop.time()
