@@ -2,7 +2,7 @@
 
 Safe to repeat, and beside running instances. A message that is missing in the store is lost, or it has just left: then
 its move is in the log, because the store writes both in one step. So the log is carried into the journal before the
-rows are believed.
+rows are believed, and before rows are chosen that were cancelled.
 """
 
 from __future__ import annotations
@@ -60,21 +60,17 @@ class RestoreOrder:
 
 @dataclass
 class Restored:
-    """What became of the rows: by route and fate, and how many of those that were parked are due now. ``place`` is
-    where a run that failed goes on."""
+    """What became of the rows: by route and fate, and how many of those that were parked are due now. A message that
+    left meanwhile has no fate. ``place`` is where a run that failed goes on."""
 
     counts: Counter[tuple[str, Fate]] = field(default_factory=Counter)
     overdue: int = 0
+    looked_at: int = 0
     place: Place = START
 
     def total(self, fate: Fate) -> int:
         """Return the number over all routes."""
         return sum(number for (_, found), number in self.counts.items() if found is fate)
-
-    @property
-    def looked_at(self) -> int:
-        """How many rows were looked at."""
-        return self.counts.total()
 
 
 #: Is awaited after each page.
@@ -102,8 +98,15 @@ class Restorer:
         self._name = secrets.token_hex(8)
 
     async def count(self, wanted: JournalFilter) -> int:
-        """Return how many rows match. Raises ``JournalUnavailable``."""
+        """Return how many rows match. Raises ``StoreUnavailable``."""
+        await self._carry(wanted)
         return await self._journal.count(wanted)
+
+    async def _carry(self, wanted: JournalFilter) -> None:
+        """Let the journal know of the last cancellations, if they are wanted: an undo may follow at once, and where no
+        instance runs, no other process carries them."""
+        if any(state in UNDONE for state in wanted.states):
+            await self._tail.catch_up(range(self._store.shards))
 
     async def run(
         self, order: RestoreOrder, restored: Restored | None = None, progress: Progress | None = None
@@ -119,6 +122,7 @@ class Restorer:
         # What comes later is no loss. After a step back of the store's clock, the last ones came later than now.
         arrived_ms = [arrived_ms_of(row.id) for row in await self._journal.newest(_NEWEST)]
         wanted = replace(order.wanted, arrived_until_ms=max([await self._desk.now_ms(), *arrived_ms]))
+        await self._carry(wanted)
         asked_s = began_s
         while rows := await self._page(wanted, restored.place, min(BATCH, order.max_rate)):
             if time.monotonic() > asked_s + _STALLED_S:
@@ -136,7 +140,9 @@ class Restorer:
                     await self._remember(missing, fates, now_ms, order.by)
                     await self._count_down(missing, fates)
             absent = {row.id for row in missing}
-            restored.counts.update((row.route, Fate.THERE) for row in rows if row.id not in absent)
+            there = await self._moves.known([row.id for row in rows if row.id not in absent])
+            restored.looked_at += len(rows)
+            restored.counts.update((row.route, Fate.THERE) for row in rows if row.id in there)
             restored.counts.update((row.route, fates[row.id]) for row in missing)
             late = {row.id for row in missing if row.due_ms <= now_ms}
             restored.overdue += sum(fates[message_id] is Fate.PARKED for message_id in late)
