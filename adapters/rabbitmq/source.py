@@ -19,6 +19,7 @@ from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.connection import RabbitLink, open_link
 from adapters.rabbitmq.declarations import Binding
+from adapters.rabbitmq.deleted_queue import DELETED_SHOWN_S, deleted, is_deleted
 from adapters.rabbitmq.failure import RETRY_HEADERS, read_rejected
 from adapters.rabbitmq.intake_queue import LOOK_S, IntakeConsumer, IntakeQueue, acknowledgements, left_out
 from adapters.rabbitmq.probes import is_probe
@@ -142,6 +143,8 @@ class RabbitSource:
         self._group: asyncio.TaskGroup | None = None
         self._works: dict[str, list[asyncio.Task[None]]] = {}
         self._consumers: dict[int, IntakeConsumer] = {}
+        #: Queues that this process has consumed. A missing one among them was deleted; another was never there.
+        self._seen: set[str] = set()
         self._arrivals = Arrivals()
         self._bytes = 0
         self._broker_time = settings.delay_from == "broker"
@@ -317,6 +320,7 @@ class RabbitSource:
                 ended = await self._consume(link, intake)
                 if not ended.done():
                     reconnect.worked()
+                    self._seen.add(intake.queue)
                     self._health.say(subject, "")
                 why = await ended
             except BrokerUnavailable as error:
@@ -324,6 +328,10 @@ class RabbitSource:
             if not link.is_open():
                 return  # the session reports this once for all queues
             self._health.say(subject, f"nothing is taken from the queue {intake.queue}: {why}")
+            if intake.queue in self._seen and await is_deleted(link, intake.queue):
+                self._seen.discard(intake.queue)
+                text = deleted(intake, self._clock.now_ms())
+                self._health.say(Subject("rabbitmq", "deleted", intake.queue), text, DELETED_SHOWN_S)
             await self._declare_again(subject)
             await reconnect.wait()
 

@@ -117,7 +117,8 @@ def test_an_intake_queue_that_is_deleted_is_missed_aloud_and_consumed_again_afte
     troubles = bridge.log().count(f"nothing is taken from the queue {line.intake}")
     assert troubles <= 3, f"it is said once for each reason, not {troubles} times"
     line.setup()
-    bridge.wait_health("All well.")
+    bridge.wait_log("well again")
+    bridge.wait_health(f"the intake queue {line.intake} of route orders was deleted at ")
     ledger = open_ledger(line)
     ledger.produce(RATE, (0, 500), count=200)
     ledger.produced()

@@ -52,8 +52,9 @@ def test_a_removed_binding_is_declared_again(line: Line) -> None:
     wait_for(lambda: is_parked(line), "delayed messages are parked again", 15)
 
 
-def test_a_deleted_intake_queue_is_recreated_and_logged(line: Line) -> None:
+def test_a_deleted_intake_queue_is_recreated_and_the_loss_stays_in_health(line: Line) -> None:
     bridge = line.start()
     line.delete_queue(line.intake)
     wait_for(lambda: is_parked(line), "delayed messages are parked again", 20)
     bridge.wait_log("delayed messages are delivered at once")
+    bridge.wait_health(f"the intake queue {line.intake} of route orders was deleted at ")

@@ -251,9 +251,10 @@ def test_the_same_trouble_of_several_instances_is_one_and_names_them() -> None:
 
 def test_what_is_wrong_now_is_named_before_what_happened_to_the_store() -> None:
     """A loss is shown for an hour, and a newer trouble must not wait behind it."""
-    troubles = {"store contents": "Redis was emptied at 10:00", "kafka publish": "no broker answers"}
-    overall = judge(Known(CALM, local=[replace(HERE, troubles=troubles)]))
-    assert overall.sentence == "Trouble: no broker answers. Troubles: 2."
+    for lost in ("store contents", "rabbitmq deleted postdate.orders"):
+        troubles = {lost: "it was lost at 10:00", "journal moves": "it is 40s behind"}
+        overall = judge(Known(CALM, local=[replace(HERE, troubles=troubles)]))
+        assert overall.sentence == "Trouble: it is 40s behind. Troubles: 2."
 
 
 def test_canaries_are_no_messages_of_anybody() -> None:

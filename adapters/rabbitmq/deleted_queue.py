@@ -1,0 +1,63 @@
+"""Whether an intake queue was deleted while postdate consumed it: its messages are lost, and RabbitMQ does not say so.
+
+RabbitMQ also cancels consumers for other reasons, such as a node that is down. And it cancels them before the queue is
+gone, so one look is not enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from pika.channel import Channel
+from pika.exceptions import AMQPError
+
+from adapters.rabbitmq.connection import RabbitLink
+from adapters.rabbitmq.intake_queue import IntakeQueue
+from adapters.rabbitmq.refusals import is_away
+from bridge.core.errors import BrokerUnavailable
+from bridge.delay.duration import write_moment
+
+_NOT_FOUND = 404
+_LOOKS, _LOOK_S, _ANSWER_S = 10, 0.03, 1.0
+#: How long the loss is a trouble, as that of a store is.
+DELETED_SHOWN_S = 3600.0
+
+
+def deleted(intake: IntakeQueue, now_ms: int) -> str:
+    """Return the health sentence, without a full stop. Pure."""
+    at_ms = now_ms // 1000 * 1000  # instances that notice it together say the same, and the verdict has it once
+    return (
+        f"the intake queue {intake.queue} of route {intake.route} was deleted at {write_moment(at_ms)}. Messages in "
+        f"it that were not parked yet are lost. Until postdate consumes it again, {intake.without}"
+    )
+
+
+async def is_deleted(link: RabbitLink, queue: str) -> bool:
+    """Return whether a queue is missing, or goes missing within a moment."""
+    with suppress(AMQPError, BrokerUnavailable, TimeoutError):
+        for _ in range(_LOOKS):
+            async with asyncio.timeout(_ANSWER_S):
+                error = await _look(await link.channel(), queue)
+            if error is not None:
+                return getattr(error, "reply_code", 0) == _NOT_FOUND and not is_away(str(error))
+            await asyncio.sleep(_LOOK_S)
+    return False
+
+
+async def _look(channel: Channel, queue: str) -> BaseException | None:
+    """Return the error with which RabbitMQ closes the channel; None where the queue exists."""
+    answer: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+    def take(error: BaseException | None) -> None:
+        if not answer.done():
+            answer.set_result(error)
+
+    def on_exists(_: Any) -> None:
+        take(None)
+        channel.close()
+
+    channel.add_on_close_callback(lambda _, error: take(error))
+    channel.queue_declare(queue, passive=True, callback=on_exists)
+    return await answer
