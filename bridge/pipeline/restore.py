@@ -131,6 +131,8 @@ class Restorer:
                 # A preview may count what is about to be parked; a restore would park it twice.
                 hold = partial(self._take_turn, restored, progress)
                 missing = await (self._absent(rows) if order.dry_run else self.missing(rows, began_s, hold))
+                absent = {row.id for row in missing}
+                there = await self._moves.known([row.id for row in rows if row.id not in absent])
                 now_ms = await self._desk.now_ms()
                 if not order.dry_run:  # in the journal first: after a crash the next restore parks them
                     undone = [row.id for row in missing if row.state in UNDONE]
@@ -139,8 +141,6 @@ class Restorer:
                 if not order.dry_run:
                     await self._remember(missing, fates, now_ms, order.by)
                     await self._count_down(missing, fates)
-            absent = {row.id for row in missing}
-            there = await self._moves.known([row.id for row in rows if row.id not in absent])
             restored.looked_at += len(rows)
             restored.counts.update((row.route, Fate.THERE) for row in rows if row.id in there)
             restored.counts.update((row.route, fates[row.id]) for row in missing)
