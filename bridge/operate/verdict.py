@@ -122,7 +122,7 @@ def _rank(fault: Fault) -> int:
             return 5
         case ["warning"]:
             return 6
-        case ["store", "contents" | "clock"] | ["rabbitmq", "deleted", _]:
+        case ["store", "contents" | "clock"] | ["rabbitmq", "deleted", *_]:
             return 7
     return 3
 
