@@ -1,8 +1,9 @@
-"""Report what only RabbitMQ's management API tells, at start and every minute."""
+"""Report what only RabbitMQ's management API tells, at start and every minute; every 5 s while it tells a trouble."""
 
 from __future__ import annotations
 
 import asyncio
+from asyncio import sleep
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -13,8 +14,8 @@ from bridge.telemetry.subject import Subject
 
 log = structlog.get_logger("postdate")
 
-#: The pause between two looks, and how long a trouble counts that no later look finds gone.
-_LOOK_S, _COUNTS_S = 60.0, 300.0
+#: The pause between two looks, and while there is a trouble. How long it counts if no later look finds it gone.
+_LOOK_S, _AGAIN_S, _COUNTS_S = 60.0, 5.0, 300.0
 
 
 class ManagementWatch:
@@ -32,7 +33,7 @@ class ManagementWatch:
         """Look until cancelled."""
         while True:
             await self.once()
-            await asyncio.sleep(_LOOK_S)
+            await sleep(_AGAIN_S if self._reported else _LOOK_S)
 
     async def once(self) -> None:
         """Look once. A management API that does not answer is logged, and no trouble: postdate can do without."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pika
 import pytest
 
-from adapters.rabbitmq import probes
+from adapters.rabbitmq import management_watch, probes
 from adapters.rabbitmq.management_watch import ManagementWatch
 from adapters.rabbitmq.probes import IntakeProbe
 from adapters.rabbitmq.topology.fronts import ForeignBinding, foreign_ends
@@ -91,6 +91,21 @@ def test_what_the_management_api_tells_is_in_health_until_it_is_gone_and_an_unkn
         asyncio.run(watch.once())
         seen.append(list(map(str, health.troubles())))
     assert seen == [["rabbitmq front orders.delay"], ["rabbitmq front orders.delay"], []]
+
+
+async def test_a_foreign_binding_is_looked_for_often_only_while_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[dict[Subject, str]] = [{}, {Subject("rabbitmq", "front", "o"): "bound to it"}, {}, {}]
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if not found:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(management_watch, "sleep", pause)
+    with pytest.raises(asyncio.CancelledError):
+        await ManagementWatch("bindings", lambda: found.pop(0), Health()).run()
+    assert pauses == [60, 5, 60, 60]
 
 
 def test_where_all_messages_pass_postdate_a_foreign_binding_copies_and_takes_nothing_away() -> None:

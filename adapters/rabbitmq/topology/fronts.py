@@ -93,6 +93,6 @@ def ends_of(bindings: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
 def front_troubles(settings: Settings) -> dict[Subject, str]:
     """Return subject and sentence of each front exchange with foreign bindings. Raises as ``foreign_bindings``."""
     return {
-        Subject("rabbitmq", "front", foreign.front): f"{foreign.text}. {foreign.advice}"
+        Subject("rabbitmq", "front", foreign.front): f"RabbitMQ: {foreign.text}. {foreign.advice}"
         for foreign in foreign_bindings(settings)
     }
