@@ -6,7 +6,7 @@ for every connection. One judgement makes its status and its sentence, and the p
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
 from typing import Annotated
 
@@ -19,6 +19,8 @@ from bridge.settings import Settings
 
 #: Judges by all that is known now. It waits a moment for the store, and not as long as a probe waits for the answer.
 Judge = Callable[[], Awaitable[Overall]]
+#: Lines of /readyz for what its sentence does not name.
+_OTHERS_MAX = 10
 
 
 def health_routes(settings: Settings, processes: Processes, judge: Judge) -> APIRouter:
@@ -60,8 +62,8 @@ def health_routes(settings: Settings, processes: Processes, judge: Judge) -> API
         overall = await judge()
         found = unready(overall, route)
         well = [(peer, "") for peer, there in processes.peers().items() if there and peer not in dict(found)]
-        sentence = overall.sentence if known(request) else ""
-        return _answer(asked(request, verbose), not found, [*well, *found], sentence)
+        sentences = [overall.sentence, *_others(overall)] if known(request) else []
+        return _answer(asked(request, verbose), not found, [*well, *found], sentences)
 
     @routes.get("/startupz", summary="Whether the bridge was ready once", response_class=PlainTextResponse)
     async def startupz(request: Request, verbose: Annotated[str | None, Query()] = None) -> Response:
@@ -75,8 +77,15 @@ def health_routes(settings: Settings, processes: Processes, judge: Judge) -> API
     return routes
 
 
-def _answer(named: bool, well: bool, lines: list[tuple[str, str]], sentence: str = "") -> Response:
+def _others(overall: Overall) -> list[str]:
+    """Return a line for each trouble or warning that the sentence does not have, the worst first."""
+    others = [fault.text for fault in overall.faults if fault.text not in overall.sentence]
+    more = [f"and {len(others) - _OTHERS_MAX} more"] if len(others) > _OTHERS_MAX else []
+    return [f"- {text}" for text in [*others[:_OTHERS_MAX], *more]]
+
+
+def _answer(named: bool, well: bool, lines: list[tuple[str, str]], sentences: Sequence[str] = ()) -> Response:
     """Return 200 or 503, with ``named`` a line for each part, and the verdict for those who may know it."""
     parts = [f"[-]{subject} {why}" if why else f"[+]{subject} ok" for subject, why in lines if named]
-    text = "\n".join([*parts, "ok" if well else "not ok", *filter(None, [sentence])])
+    text = "\n".join([*parts, "ok" if well else "not ok", *sentences])
     return PlainTextResponse(f"{text}\n", 200 if well else 503)

@@ -7,16 +7,20 @@ import json
 import time
 from typing import Any
 
+import httpx
 import pytest
+from fastapi import FastAPI
 from pydantic import SecretStr
 
 from bridge.app.canaries import CanaryState
 from bridge.core.errors import StoreUnavailable
 from bridge.http.access import Role
 from bridge.http.backend import Rate
+from bridge.http.health import health_routes
 from bridge.http.line import Frame, Processes
 from bridge.http.status import facts
-from bridge.settings.model import Redis, Route, Settings
+from bridge.operate.verdict import Known, LocalReport, Overall, judge
+from bridge.settings.model import Auth, Redis, Route, Settings
 from bridge.telemetry.subject import INTAKE, Subject
 from tests.api import AUTH, api, settings
 
@@ -40,6 +44,25 @@ async def test_the_overview_says_in_a_sentence_whether_all_is_well() -> None:
         assert told["well"] is False
         assert told["sentence"].startswith("Trouble: instance memory has been silent for 1m 31s: it is frozen")
         assert told["sentence"].endswith(" Overdue: 1, the oldest by 5s.")
+
+
+async def test_readyz_names_every_trouble_the_worst_first_up_to_a_limit() -> None:
+    troubles = {
+        "kafka publish": "no broker answers",
+        **{f"route r{number:02}": f"refused {number}" for number in range(30)},
+    }
+    overall = judge(Known(local=[LocalReport("a-1", "rabbitmq", 0.1, troubles, stored=False)]))
+
+    async def judged() -> Overall:
+        return overall
+
+    app = FastAPI()
+    app.include_router(health_routes(settings().model_copy(update={"auth": Auth()}), Processes(), judged))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        lines = (await client.get("/readyz")).text.splitlines()
+    assert lines[:3] == ["ok", "Trouble: no broker answers. Troubles: 31.", "- refused 0"]
+    assert len(lines) == 13
+    assert lines[-1] == "- and 20 more"
 
 
 async def test_the_overview_has_the_routes_from_the_same_look() -> None:
