@@ -15,6 +15,8 @@ from bridge.settings.process_plan import is_canary
 
 #: For how long a lost instance is shown, as its alert is (deploy/prometheus-alerts.yaml), and how many at most.
 _LOST_SHOWN_MS, _LOST_SHOWN = 3_600_000, 3
+#: RabbitMQ drops a frozen instance 10 to 15 s after the freeze, with the default heartbeat.
+_HOLDS_MS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +201,16 @@ class Stats:
     def lost_warning(self) -> str:
         """Return the warning that names the lost instances."""
         names = ", ".join(f"{name} at {write_moment(at_ms)}" for name, at_ms in self.lost.items())
+        fresh = any(
+            name.endswith("(rabbitmq)") and self.now_ms - at_ms < _HOLDS_MS for name, at_ms in self.lost.items()
+        )
+        holds = (
+            ". On RabbitMQ a frozen instance holds its intakes until RabbitMQ drops it: by default 10 to 15 s after "
+            "the freeze. Nothing is taken in there until then"
+        )
         return (
             f"lost instances: {names}. Each stopped reporting and did not leave: it died, or it is frozen. Others "
-            "have delivered its messages since then"
+            f"deliver what it had parked{holds if fresh else ''}"
         )
 
     @property

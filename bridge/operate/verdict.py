@@ -16,7 +16,7 @@ from bridge.core.orders import RouteState, routes_that
 from bridge.delay.duration import write_duration
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
-from bridge.telemetry.health import WELL
+from bridge.telemetry.health import WELL, waits_after_refusal
 from bridge.telemetry.subject import STORE, STORE_CLAIM, STORE_CONTENTS, STORE_PARK
 
 #: A process reports every second. What it said before counts as old after this time.
@@ -25,6 +25,10 @@ STALE_S = 5.0
 LATE_MS, FAILED_MS = 1000, 10_000
 #: An instance looks for a loss every 5 s, and such a look takes 6 s. What it said before a restore is over.
 _RESTORED_MS = 15_000
+#: The subject of the warning that refused messages wait for their next try.
+_REFUSED = "refused"
+#: What is wrong with the broker or its consumers: every instance sees it, and none has it.
+_OF_BROKER = ("rabbitmq front ", "rabbitmq consumers of ")
 #: Names of routes in the sentence.
 _NAMED_MAX = 5
 _START = "Start one with `postdate run`"
@@ -116,7 +120,7 @@ def _rank(fault: Fault) -> int:
             return 1
         case [_, "intake" | "publish" | "alarm" | "leader", *_]:
             return 2
-        case ["confirms"]:
+        case ["confirms" | "refused"]:
             return 4
         case ["canary" | "overdue"] | ["kafka", "begin" | "commit"]:
             return 5
@@ -135,13 +139,14 @@ def judge(known: Known) -> Overall:
     processes = [*instances, *_parents(known)]
     faults = [*_away(known), *_alone(known, instances), *_silent([process for process in processes if process.silent])]
     heard = (process.faults for process in processes if not process.silent)
-    faults += _merged(fault for found in heard for fault in found if not _repeats(known, fault))
+    reported = _merged(fault for found in heard for fault in found if not _repeats(known, fault))
+    faults += [fault for fault in reported if fault.subject != _REFUSED]
     if not faults:
         faults = [
             Fault("", subject, text if subject in text else f"{subject}: {text}") for subject, text in known.unready
         ]
     overdue = _overdue(known)
-    warnings = _warnings(known, faults)
+    warnings = [fault for fault in reported if fault.subject == _REFUSED] + _warnings(known, faults)
     if faults:
         faults = sorted([*faults, *warnings], key=_rank)
         hard = known.away or any(instance.state is InstanceState.STALE for instance in instances)
@@ -150,12 +155,10 @@ def judge(known: Known) -> Overall:
         return Overall(level, sentence, faults, instances, known.away)
     if known.asked:
         return Overall(Severity.WARN, "Not known: the store has not answered yet.", (), instances)
-    if overdue:
+    if overdue or warnings:
         level = Severity.FAIL if known.late_ms >= FAILED_MS else Severity.WARN
-        return Overall(level, overdue + _ordered(known), (), instances)
-    if warnings:
-        more = f" Warnings: {len(warnings)}." if len(warnings) > 1 else ""
-        return Overall(Severity.WARN, f"Warning: {warnings[0].text}.{more}{_ordered(known)}", warnings, instances)
+        sentence = " ".join(filter(None, (overdue, _of_warnings(warnings))))
+        return Overall(level, sentence + _ordered(known), warnings, instances)
     if known.stats is None or not (known.stored or known.stats.waiting):
         return Overall(Severity.OK, "No route has a store. Messages wait in the broker: see Levels.", (), instances)
     calm = f"{known.stats.waiting:,} parked{_next(known.stats)}, nothing overdue."
@@ -212,12 +215,13 @@ def _without_past(instance: InstanceVerdict, known: Known, found: Stats) -> Inst
     that has just answered: it waits for some seconds between two attempts."""
     faults = tuple(
         dict.fromkeys(
-            _of_before(fault) if _is_of_before(fault, known, found) else _counted_down(fault, found)
+            _of_before(fault) if _is_of_before(fault, known, found) else _counted(fault, found)
             for fault in instance.faults
             if not _is_over(fault, known, found)
         )
     )
-    return instance._replace(faults=faults, state=instance.state if faults else InstanceState.WELL)
+    ill = any(fault.subject != _REFUSED for fault in faults)
+    return instance._replace(faults=faults, state=instance.state if ill else InstanceState.WELL)
 
 
 def _is_over(fault: Fault, known: Known, found: Stats) -> bool:
@@ -233,13 +237,22 @@ def _is_over(fault: Fault, known: Known, found: Stats) -> bool:
             return (not found.claimed or known.answers_s < STALE_S) and found.oldest_overdue_ms < LATE_MS
         case ["route", name] if fault.instance in found.instances:
             counts = found.by_route.get(name)
-            return counts is None or not (counts.refused or counts.dead)
+            dead = counts is not None and counts.dead and not fault.text.startswith(waits_after_refusal(name))
+            return counts is None or not (counts.refused or dead)
     return False
 
 
-def _counted_down(fault: Fault, found: Stats) -> Fault:
-    """Say of a loss what the store says now: a restore counts it down, and all instances say the same."""
-    return fault._replace(text=found.loss) if found.loss and fault.subject == str(STORE_CONTENTS) else fault
+def _counted(fault: Fault, found: Stats) -> Fault:
+    """Say of a loss what the store says now: a restore counts it down, and all instances say the same. Say how many
+    refused messages wait where a route delivers again: an instance only warns of these."""
+    if found.loss and fault.subject == str(STORE_CONTENTS):
+        return fault._replace(text=found.loss)
+    part, _, route = fault.subject.partition(" ")
+    if part == "route" and route in found.by_route and fault.text.startswith(waits_after_refusal(route)):
+        # Without --min-tries it would send messages early that were never tried.
+        cure = f"`postdate deliver --route {route} --min-tries 1` sends them now"
+        return Fault(fault.instance, _REFUSED, f"{fault.text}. Messages: {found.by_route[route].refused:,}. {cure}")
+    return fault
 
 
 #: Subjects of an instance that does not reach the store to deliver.
@@ -323,7 +336,7 @@ def _warnings(known: Known, faults: Sequence[Fault]) -> list[Fault]:
 
 def _of_some(fault: Fault, instances: Sequence[InstanceVerdict], known: Known) -> str:
     """Return whose fault it is, if another instance serves the same routes and is well; else ""."""
-    if fault.instance in fault.text:
+    if fault.instance in fault.text or fault.subject.startswith(_OF_BROKER):
         return ""
     names, served = fault.instance.split(", "), set[str]()
     for name in names:
@@ -349,6 +362,11 @@ def _overdue(known: Known) -> str:
     if known.stats is None or not known.stats.late or known.late_ms < LATE_MS:
         return ""
     return f"Overdue: {known.stats.late:,}, the oldest by {write_duration(known.late_ms // 1000 * 1000)}."
+
+
+def _of_warnings(warnings: Sequence[Fault]) -> str:
+    more = f" Warnings: {len(warnings)}." if len(warnings) > 1 else ""
+    return f"Warning: {warnings[0].text}.{more}" if warnings else ""
 
 
 def _pause_holds(found: Stats) -> bool:

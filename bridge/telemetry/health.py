@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -29,6 +30,8 @@ _EVERY_S = 1.0
 #: How long a refusal counts if the route stays silent, and if it delivers other messages.
 _REFUSED_S = 60.0
 _CALM_S = 5.0
+#: A delivery so long after the last refusal shows that the destination takes messages again.
+_PAST_S = 2.0
 
 
 @dataclass(slots=True)
@@ -134,32 +137,50 @@ class Health:
             trouble.logged, trouble.logged_at = "", now
 
 
+def waits_after_refusal(route: str) -> str:
+    """Return how the sentence begins for a route that delivers again, while refused messages wait. Pure."""
+    return f"messages of route {route} wait for their next try after a refusal"
+
+
+class _Refusal(NamedTuple):
+    """The last refusal of a route: when it was, and until when refused messages wait for their next try."""
+
+    at: float
+    until: float
+    reason: Reason
+
+
 class RefusedRoutes:
     """The routes whose destination refuses messages, as ``Health`` reports them."""
 
     def __init__(self, health: Health, now: Callable[[], float] = time.monotonic) -> None:
         self._health = health
         self._now = now
-        #: By route: when the refused message is tried next.
-        self._refused_at: dict[str, tuple[float, str, Hashable]] = {}
+        self._refusals: dict[str, _Refusal] = {}
 
     def __bool__(self) -> bool:
         """Return whether any route is refused: only then ``delivered`` has to be called."""
-        return bool(self._refused_at)
+        return bool(self._refusals)
 
     def refused(self, route: str, reason: Reason, wait_ms: int = 0) -> None:
         """Note that the destination refused a message of this route. It waits so long for its next try."""
+        now = self._now()
+        until, before = now + wait_ms / 1000, self._refusals.get(route)
+        self._refusals[route] = _Refusal(now, max(until, before.until) if before else until, reason)
         words = f"messages of route {route} are refused, the last one as {reason}"
-        self._refused_at[route] = (self._now() + wait_ms / 1000, words, reason.cause)
-        self._health.say(Subject("route", route), words, wait_ms / 1000 + _REFUSED_S, reason.cause)
+        self._health.say(Subject("route", route), words, until + _REFUSED_S - now, reason.cause)
 
     def delivered(self, routes: AbstractSet[str]) -> None:
         """Note that these routes delivered: one without a refusal for some seconds is well again."""
         now = self._now()
-        for route in routes & self._refused_at.keys():
-            at, words, cause = self._refused_at[route]
-            if at + _CALM_S < now:
-                del self._refused_at[route]
+        for route in routes & self._refusals.keys():
+            at, until, reason = self._refusals[route]
+            rest_s = until + _CALM_S - now
+            if rest_s < 0:
+                del self._refusals[route]
                 self._health.say(Subject("route", route), "")
-            else:
-                self._health.say(Subject("route", route), words, at + _CALM_S - now, cause)
+                continue
+            past = at + _PAST_S < min(now, until)
+            what = waits_after_refusal(route) if past else f"messages of route {route} are refused"
+            # The same cause makes no other line in the log.
+            self._health.say(Subject("route", route), f"{what}, the last one as {reason}", rest_s, reason.cause)

@@ -167,16 +167,38 @@ def test_a_flood_of_refusals_of_one_cause_is_one_line_and_health_names_the_last(
     )
 
 
-def test_a_refusal_stands_until_the_next_try_and_other_deliveries_do_not_end_it(clock: Clock) -> None:
+def test_after_a_delivery_a_refusal_is_past_and_its_messages_wait_until_the_last_next_try(clock: Clock) -> None:
     health = Health(clock)
     routes = RefusedRoutes(health, clock)
-    routes.refused("orders", Reason(ReasonKind.UNROUTABLE, "no queue is bound"), wait_ms=120_000)
-    for clock.now_s in (108, 215):
+    reason = Reason(ReasonKind.UNROUTABLE, "no queue is bound")
+    clock.now_s = 100
+    routes.refused("orders", reason, wait_ms=120_000)
+    routes.refused("orders", reason, wait_ms=1_000)
+    for clock.now_s in (100.1, 101.9):
         routes.delivered({"orders"})
-        assert "unroutable" in health.sentence()
+        assert "messages of route orders are refused, the last one as unroutable" in health.sentence()
+    for clock.now_s in (103, 215, 224):
+        routes.delivered({"orders"})
+        past = "messages of route orders wait for their next try after a refusal, the last one as unroutable: no queue"
+        assert health.sentence().startswith(past)
+    routes.refused("orders", reason, wait_ms=1_000)
+    assert "are refused" in health.sentence()
     clock.now_s += 12
     routes.delivered({"orders"})
     assert health.sentence() == WELL
+    assert [what for event, what in clock.said() if event == "trouble"] == [
+        "messages of route orders are refused, the last one as unroutable: no queue is bound"
+    ], "one cause, one line"
+
+
+def test_a_refused_message_that_waits_in_the_broker_is_not_called_waiting(clock: Clock) -> None:
+    health = Health(clock)
+    routes = RefusedRoutes(health, clock)
+    clock.now_s = 100
+    routes.refused("orders", Reason(ReasonKind.UNROUTABLE, "no queue is bound"))
+    clock.now_s = 103
+    routes.delivered({"orders"})
+    assert "are refused" in health.sentence()
 
 
 async def test_a_running_process_tells_what_is_held_back_also_when_it_stops() -> None:

@@ -288,6 +288,41 @@ def test_a_refusal_is_over_when_the_store_has_no_refused_and_no_dead_message_of_
     assert not judge(Known(CALM, local=levels)).well, "the store does not know its messages"
 
 
+PAST = "messages of route orders wait for their next try after a refusal, the last one as unroutable: no queue"
+
+
+def test_messages_that_wait_after_a_refusal_are_a_warning_with_their_number_and_the_cure() -> None:
+    told = f"{PAST}. Messages: 82. `postdate deliver --route orders --min-tries 1` sends them now"
+    local = [replace(HERE, troubles={"route orders": f"{PAST}."})]
+    refused = replace(CALM, by_route={"orders": RouteStats(82, refused=82)})
+    overall = judge(Known(refused, local=local))
+    assert (overall.level, overall.sentence) == (Severity.WARN, f"Warning: {told}.")
+    assert [instance.state for instance in overall.instances] == [InstanceState.WELL]
+    due = replace(CALM, overdue=82, by_route={"orders": replace(RouteStats(82, refused=82), oldest_overdue_ms=33_000)})
+    overdue = "Overdue: 82, the oldest by 33s."
+    assert judge(Known(due, local=local)).sentence == f"{overdue} Warning: {told}."
+    late = [replace(HERE, troubles={"overdue": "was due 33s ago", "route orders": PAST})]
+    assert judge(Known(due, local=late)).sentence == f"Trouble: {told}. Troubles: 2. {overdue}"
+    assert judge(Known(CALM, local=local)).well, "the store has none of them"
+    dead = replace(CALM, by_route={"orders": RouteStats(dead=3)})
+    assert judge(Known(dead, local=local)).well, "dead letters do not wait"
+
+
+def test_a_foreign_binding_is_a_trouble_of_the_broker_and_of_no_instance() -> None:
+    two = replace(CALM, instances={name: {**RUNNING, "routes": ["orders"]} for name in ("a-1", "b-2")})
+    local = [replace(HERE, troubles={"rabbitmq front orders.delay": "RabbitMQ: bound to the front exchange"})]
+    assert judge(Known(two, local=local)).sentence == "Trouble: RabbitMQ: bound to the front exchange."
+    local = [replace(HERE, troubles={"rabbitmq publish": "nothing can be published"})]
+    assert judge(Known(two, local=local)).sentence == "Trouble: instance a-1: nothing can be published."
+
+
+@pytest.mark.parametrize(("lost_ms", "held"), [(10_000, True), (-9_000, True), (-11_000, False)])
+def test_a_lost_instance_of_rabbitmq_may_hold_the_intake_until_rabbitmq_drops_it(lost_ms: int, held: bool) -> None:
+    hold = "On RabbitMQ a frozen instance holds its intakes"
+    assert (hold in judge(Known(replace(CALM, lost={"a-1 (rabbitmq)": lost_ms}))).sentence) is held
+    assert hold not in judge(Known(replace(CALM, lost={"a-1 (kafka)": lost_ms}))).sentence
+
+
 def test_a_restore_counts_a_loss_down_in_one_sentence_and_ends_it_at_once() -> None:
     said = {"store contents": "Redis was emptied. Messages lost: about 900", "journal restore": "Redis lacks: 100"}
     local = [replace(HERE, troubles=said), replace(HERE, name="a-2", troubles=said)]
