@@ -27,6 +27,7 @@ _COUNTERS = ("_total", "_bucket", "_count", "_sum")
 _MOMENT = "_timestamp_seconds"
 _AGES = (
     "postdate_oldest_overdue_seconds",
+    "postdate_oldest_held_seconds",
     "postdate_journal_unwritten_age_seconds",
     "postdate_unconfirmed_seconds",
 )

@@ -260,7 +260,10 @@ def _look_at(shard: Shard, now_ms: int) -> ShardLook:
         route, due_ms = member[:-29].decode(), int.from_bytes(member[-28:-20], "big")
         waiting[route] = (waiting.get(route, (0, 0))[0] + 1, due_ms)
     overdue = sum(at_ms < now_ms for at_ms, _ in shard.due)
-    return ShardLook(now_ms, counts, overdue, heads, None, overdue, waiting)
+    held: dict[str, int] = {}
+    for at_ms, message_id in shard.due.held():
+        held.setdefault(route_in(shard.messages.get(message_id, b"")).decode(), at_ms)
+    return ShardLook(now_ms, counts, overdue, heads, None, overdue, waiting, held)
 
 
 def _cut(row: Row, payload_bytes: int) -> Row:

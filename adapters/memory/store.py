@@ -17,7 +17,7 @@ from itertools import count
 from adapters.memory.memory_tiers import TieredShard
 from adapters.memory.shard import Shard
 from bridge.core.clock import StoreClock
-from bridge.core.errors import StoreUnavailable
+from bridge.core.errors import StoreFull, StoreUnavailable
 from bridge.core.journal import FarPage, JournalEntry, LoggedMoves, TierMoved
 from bridge.core.message import Claim, Origin
 from bridge.core.orders import RouteOrder, RouteOrders
@@ -152,7 +152,7 @@ class MemoryStore:
         if self.memory.away:
             raise StoreUnavailable(self.memory.away)
         if adds and self.memory.full:
-            raise StoreUnavailable("the memory store is full: what is due is still delivered, nothing new is parked")
+            raise StoreFull("the memory store is full: what is due is still delivered, nothing new is parked")
         yield
         if self._replies_to_lose:
             self._replies_to_lose -= 1

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import ConnectionError as LinkError
 from redis.exceptions import RedisClusterException, RedisError, ResponseError
 
-from bridge.core.errors import StoreUnavailable
+from bridge.core.errors import StoreFull, StoreUnavailable
 
 
 class NoMaster(LinkError):
@@ -218,4 +218,7 @@ def store_errors() -> Iterator[None]:
 
 def unavailable(error: Exception) -> StoreUnavailable:
     """Return the error as one of ours."""
-    return error if isinstance(error, StoreUnavailable) else StoreUnavailable(explain(error).text)
+    if isinstance(error, StoreUnavailable):
+        return error
+    text = explain(error).text
+    return StoreFull(text) if text == _CODES["OOM"].text("") else StoreUnavailable(text)

@@ -43,7 +43,7 @@ MOVES_LOST_SHOWN_MS = 600_000
 _NEARLY = 0.8
 #: Above this number postdate warns of dead letters: they stay until someone retries or cancels them.
 _MANY_DEAD = 10_000
-#: Memory is read with every tenth look, because it takes a question to every server.
+#: Memory is read with every tenth look, because it takes a question to every server; with each while it is a trouble.
 _MEMORY_EVERY = 10
 _SECRET_BITS = 128
 #: After a change of the format instances of the older postdate, which look once a second, stop within this time.
@@ -285,7 +285,7 @@ class StoreGuard:
         return _pairs(await self._runner.one(self._keys.call("agree", args)))
 
     async def _memory(self) -> str:
-        if self._looks % _MEMORY_EVERY == 0:
+        if self._full or self._looks % _MEMORY_EVERY == 0:
             with store_errors():
                 self._full = nearly_full(await memory_of(self._client))
         self._looks += 1

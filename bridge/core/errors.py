@@ -46,6 +46,10 @@ class StoreUnavailable(Unreachable):
     """The store does not answer, or refuses writes for now (memory full, disk full, loading, failing over)."""
 
 
+class StoreFull(StoreUnavailable):
+    """The store answers, and has no memory for anything new. What is due is still delivered."""
+
+
 class ShardsUnavailable(StoreUnavailable):
     """Some shards do not answer. The call was carried out on the others; ``worked`` is the sum of their answers."""
 

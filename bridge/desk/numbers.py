@@ -37,7 +37,8 @@ class RouteStats:
     of a shard are among these. Beyond that ``overdue`` is an estimate by the shares that the look saw.
     ``oldest_overdue_ms`` (an age) of a route that the look did not see is an upper bound then. ``next_due_ms`` is None
     if the look did not see the route. ``refused`` messages wait for another try, or are in one. They are overdue since
-    their due moment. ``parked`` counts the ``cold`` ones, too, which only the journal has.
+    their due moment. ``parked`` counts the ``cold`` ones, too, which only the journal has. ``oldest_held_ms`` is the
+    age of the oldest held message; 0 where older ones of other routes hide it from the look.
     """
 
     parked: int = 0
@@ -48,6 +49,7 @@ class RouteStats:
     next_due_ms: int | None = None
     refused: int = 0
     cold: int = 0
+    oldest_held_ms: int = 0
 
 
 class ShardLook(NamedTuple):
@@ -56,7 +58,8 @@ class ShardLook(NamedTuple):
     ``counts`` has the messages by state and route. ``overdue`` counts the messages whose next try is overdue. The look
     saw ``heads``: for each route its first due moment, and how many overdue messages without the refused ones. It saw
     ``seen`` overdue messages in all, and ended at the moment ``end_ms``; None if it saw the whole shard. ``refused``
-    has for each route the number of refused messages, and the due moment of the oldest.
+    has for each route the number of refused messages, and the due moment of the oldest. ``held`` has the due moment of
+    the oldest held message for the routes of the first held ones.
     """
 
     now_ms: int
@@ -66,6 +69,7 @@ class ShardLook(NamedTuple):
     end_ms: int | None
     seen: int
     refused: Mapping[str, tuple[int, int]]
+    held: Mapping[str, int] = MappingProxyType({})
 
     def overdue_of(self, seen: int) -> int:
         """Estimate how many overdue messages of a kind there are from the number that the look saw."""
@@ -92,10 +96,11 @@ def _of_route(route: str, look: ShardLook, order: RouteOrder | None) -> RouteSta
     if first_ms is None and parked > held + refused and look.end_ms is not None:
         oldest_ms = min(oldest_ms, look.end_ms)
     overdue = look.overdue_of(seen)
+    held_ms = look.now_ms - look.held.get(route, look.now_ms)
     if order is not None and order.state is RouteState.PAUSED:  # no claim has found these yet, or they were refused
-        return RouteStats(parked + cold, held + overdue, dead, 0, 0, first_ms, refused, cold)
+        return RouteStats(parked + cold, held + overdue, dead, 0, 0, first_ms, refused, cold, held_ms)
     age_ms = max(0, look.now_ms - max(oldest_ms, order.let_go_ms if order is not None else 0))
-    return RouteStats(parked + cold, held, dead, overdue + refused, age_ms, first_ms, refused, cold)
+    return RouteStats(parked + cold, held, dead, overdue + refused, age_ms, first_ms, refused, cold, held_ms)
 
 
 def overdue_in(looks: Sequence[ShardLook], orders: RouteOrders = MappingProxyType({})) -> int:
@@ -124,6 +129,7 @@ def _sums(parts: Iterable[Mapping[str, RouteStats]]) -> dict[str, RouteStats]:
                 min((ms for ms in (known.next_due_ms, more.next_due_ms) if ms is not None), default=None),
                 known.refused + more.refused,
                 known.cold + more.cold,
+                max(known.oldest_held_ms, more.oldest_held_ms),
             )
     return found
 

@@ -30,6 +30,7 @@ from bridge.operate.local import LocalOperator
 from bridge.operate.masking import Sight, sees_all
 from bridge.operate.stores import Look, Stores
 from bridge.operate.verdict import Known, LocalReport, Overall, judge
+from bridge.pipeline.derive import rate_limits
 from bridge.settings import Settings
 from bridge.settings.model import TITLES
 from bridge.telemetry.subject import rendered
@@ -206,6 +207,7 @@ class Backend:
             self._unready(),
             asked,
             self.look.answers_s(),
+            rate_limits(self.settings),
         )
         return found, judge(known)
 

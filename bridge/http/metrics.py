@@ -277,6 +277,10 @@ class MetricsPage(Collector):
                 "Due messages that wait: their route is paused, at its max_rate or missing.",
                 lambda counts: counts.held,
             ),
+            "oldest_held_seconds": (
+                "Age of the oldest held message since its due moment; 0 if none is held.",
+                lambda counts: counts.oldest_held_ms / 1000,
+            ),
             "dead_messages": ("Dead letters.", lambda counts: counts.dead),
             "cold_messages": ("Of those that wait, the ones that the journal alone has.", lambda counts: counts.cold),
         }

@@ -26,6 +26,7 @@ from bridge.desk.severity import CheckResult, Severity, fail, ok, warn
 from bridge.operate.check import check_all
 from bridge.operate.stores import at_desk
 from bridge.operate.verdict import Known, judge
+from bridge.pipeline.derive import rate_limits
 from bridge.settings import Settings
 from bridge.settings.process_plan import used_stores
 from bridge.settings.urls import is_loopback
@@ -109,7 +110,7 @@ def _state(settings: Settings) -> Iterator[CheckResult]:
     except PostdateError as error:
         yield _overall(Known(away=str(error)))
         return
-    yield _overall(Known(found))
+    yield _overall(Known(found, rates=rate_limits(settings)))
     yield from judged_state(found)
     yield from judged_orders(found, orders)
 

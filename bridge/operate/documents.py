@@ -274,6 +274,7 @@ class RouteCounts(Document):
     cold: int | None = None
     overdue: int | None = None
     oldest_overdue_ms: int | None = None
+    oldest_held_ms: int | None = None
     next_due: str | None = None
     next_due_ms: int | None = None
 

@@ -23,6 +23,8 @@ from bridge.telemetry.subject import STORE, STORE_CLAIM, STORE_CONTENTS, STORE_P
 STALE_S = 5.0
 #: Overdue by less is usual under load; by more it is a failure.
 LATE_MS, FAILED_MS = 1000, 10_000
+#: Held by ``max_rate`` for longer is a warning. The alerts PostdateOverdue and PostdateRateTooLow have the same time.
+HELD_LONG_MS = 30_000
 #: An instance looks for a loss every 5 s, and such a look takes 6 s. What it said before a restore is over.
 _RESTORED_MS = 15_000
 #: The subject of the warning that refused messages wait for their next try.
@@ -77,7 +79,7 @@ class Known:
 
     ``stats`` is None where the store does not answer, and ``away`` says why; or where it was ``asked`` and may still
     answer; or where no route is ``stored``. ``unready`` is what /readyz reports as missing. ``answers_s``: for how long
-    the store has answered since it was away.
+    the store has answered since it was away. ``rates`` has the ``max_rate`` of the routes that have a limit.
     """
 
     stats: Stats | None = None
@@ -87,6 +89,7 @@ class Known:
     unready: Sequence[tuple[str, str]] = ()
     asked: bool = False
     answers_s: float = math.inf
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def late_ms(self) -> int:
@@ -114,7 +117,7 @@ def _rank(fault: Fault) -> int:
     """Return the place of a fault among others: first what is away, then what follows from that, then warnings, then
     what happened to the store, which is shown for a long time after it."""
     match fault.subject.split(" "):
-        case ["store"] | ["store", "claim" | "park" | "settle"]:
+        case ["store"] | ["store", "claim" | "park" | "full" | "settle"]:
             return 0
         case ["instance"]:
             return 1
@@ -233,6 +236,8 @@ def _is_over(fault: Fault, known: Known, found: Stats) -> bool:
     match fault.subject.split(" "):
         case ["store", "contents"] | ["journal", "restore"]:
             return found.restored_ago_ms < _RESTORED_MS
+        case ["store", "memory"]:  # the store's own warning says so, from the look that has the limit
+            return True
         case ["overdue"]:
             return (not found.claimed or known.answers_s < STALE_S) and found.oldest_overdue_ms < LATE_MS
         case ["route", name] if fault.instance in found.instances:
@@ -330,7 +335,7 @@ def _parents(known: Known) -> list[InstanceVerdict]:
 def _warnings(known: Known, faults: Sequence[Fault]) -> list[Fault]:
     """Return the warnings of the store that no fault repeats."""
     found, texts = known.stats, {fault.text for fault in faults}
-    warnings = found.all_warnings if found is not None else []
+    warnings = [*found.all_warnings, *_of_rates(found, known.rates)] if found is not None else []
     return [Fault("", "warning", text) for text in warnings if text not in texts]
 
 
@@ -369,8 +374,20 @@ def _of_warnings(warnings: Sequence[Fault]) -> str:
     return f"Warning: {warnings[0].text}.{more}" if warnings else ""
 
 
+def _of_rates(found: Stats, rates: Mapping[str, float]) -> Iterator[str]:
+    """Warn of each route whose ``max_rate`` has held a message for long. A pause has its own sentence."""
+    paused = routes_that(found.orders, RouteState.PAUSED)
+    for route, counts in sorted(found.by_route.items()):
+        if route in rates and route not in paused and counts.held and counts.oldest_held_ms > HELD_LONG_MS:
+            oldest = write_duration(counts.oldest_held_ms // 1000 * 1000)
+            yield (
+                f"route {route}: its max_rate of {rates[route]:g}/s is below what comes in. "
+                f"Held: {counts.held:,}, the oldest for {oldest}"
+            )
+
+
 def _pause_holds(found: Stats) -> bool:
-    """Return whether a paused route holds due messages. What ``max_rate`` holds leaves by itself."""
+    """Return whether a paused route holds due messages. What ``max_rate`` holds leaves by itself, or is a warning."""
     return any(found.held_of(route) for route in routes_that(found.orders, RouteState.PAUSED))
 
 
@@ -398,10 +415,11 @@ def _ordered(known: Known) -> str:
     pauses = [route + (f" (held: {by_route[route]:,})" if by_route[route] else "") for route in sorted(paused)]
     held = [f"{route} ({count:,})" for route, count in by_route.items() if count and route not in paused]
     groups: dict[str, Sequence[str]] = {"Paused": pauses, "Draining": sorted(draining), "Held": held}
-    return "".join(f" {what}: {_few(words)}." for what, words in groups.items() if words)
+    return "".join(f" {what}: {few(words)}." for what, words in groups.items() if words)
 
 
-def _few(words: Sequence[str]) -> str:
+def few(words: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
     more = len(words) - _NAMED_MAX
     return ", ".join(words[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 

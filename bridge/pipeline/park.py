@@ -21,7 +21,7 @@ from itertools import groupby
 
 import structlog
 
-from bridge.core.errors import StoreUnavailable
+from bridge.core.errors import StoreFull, StoreUnavailable
 from bridge.core.message import Delivery
 from bridge.core.ports import ParkingStore, Source
 from bridge.parking.identity import Ids
@@ -33,7 +33,7 @@ from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.notices import Notices
 from bridge.telemetry.reconnect import Reconnect
-from bridge.telemetry.subject import STORE_PARK
+from bridge.telemetry.subject import STORE_FULL, STORE_PARK
 
 log = structlog.get_logger("postdate")
 
@@ -206,9 +206,12 @@ class Parker:
             except StoreUnavailable as error:
                 failed = True
                 self._failures += 1
-                self._health.say(STORE_PARK, f"nothing is parked: {error}")
+                full = isinstance(error, StoreFull)
+                self._health.say(STORE_FULL, f"nothing is parked: {error}" if full else "")
+                self._health.say(STORE_PARK, "" if full else f"nothing is parked: {error}")
                 await reconnect.wait()
             else:
+                self._health.say(STORE_FULL, "")
                 self._health.say(STORE_PARK, "")
                 self._metrics.park_s.add(time.monotonic() - began_s)
                 return

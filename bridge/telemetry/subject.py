@@ -34,6 +34,8 @@ OVERDUE = Subject("overdue")
 STORE = Subject("store")
 STORE_CLAIM = Subject("store", "claim")
 STORE_PARK = Subject("store", "park")
+#: The store answers, and has no memory for anything new.
+STORE_FULL = Subject("store", "full")
 STORE_SETTLE = Subject("store", "settle")
 STORE_CLOCK = Subject("store", "clock")
 STORE_CONTENTS = Subject("store", "contents")

@@ -610,7 +610,8 @@ class Order:
         assert stats.next_due_ms is not None
         assert stats.next_due_ms > stats.now_ms
         orders = stats.by_route["orders"]
-        assert orders == RouteStats(parked=1, held=1)
+        assert 5 <= orders.oldest_held_ms <= stats.now_ms - row.due_ms
+        assert orders == RouteStats(parked=1, held=1, oldest_held_ms=orders.oldest_held_ms)
         assert await desk_rig.desk.density([0, row.due_ms + HOUR_MS * 2]) == [1]
 
     async def test_a_message_that_is_held_because_no_instance_has_its_route_is_refused_and_overdue(

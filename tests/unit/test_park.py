@@ -16,7 +16,7 @@ from bridge.delay.trust import Trust
 from bridge.parking.identity import shard_for, shard_of
 from bridge.pipeline.decide import SAME_KEY, Cancellation, Parking, Rejection, Step, decide
 from bridge.pipeline.round import next_run, urgent
-from bridge.telemetry.subject import STORE_PARK
+from bridge.telemetry.subject import STORE_AWAY, STORE_FULL, STORE_PARK
 from tests.unit.house import ORDERS, SHARDS, House, turns
 
 pytestmark = pytest.mark.usefixtures("without_waiting")
@@ -368,8 +368,12 @@ async def test_a_full_store_accepts_nothing_and_takes_all_when_there_is_room() -
     parking = asyncio.create_task(house.park())
     await turns(20)
     assert house.source.left() == 2
+    troubles = house.health.troubles()
+    assert STORE_FULL in troubles
+    assert STORE_AWAY.isdisjoint(troubles), "it answers"
     house.memory.full = False
     await parking
+    assert not house.health.troubles().keys() & {STORE_FULL, *STORE_AWAY}
     assert (house.source.left(), house.parked(), len(house.dead())) == (0, 1, 1)
 
 

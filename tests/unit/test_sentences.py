@@ -25,8 +25,8 @@ from adapters.rabbitmq.connection import connect, parameters
 from adapters.rabbitmq.topology import declaring
 from adapters.rabbitmq.topology.findings import crashes_lazy_queues
 from adapters.rabbitmq.trouble import sentence as rabbit_sentence
-from adapters.redis.errors import HungUp, explain, store_errors
-from bridge.core.errors import BrokerUnavailable, StoreUnavailable
+from adapters.redis.errors import HungUp, explain, store_errors, unavailable
+from bridge.core.errors import BrokerUnavailable, StoreFull, StoreUnavailable
 from bridge.delay.duration import quoted
 from bridge.desk.topology import Finding, Name, Part, Standing
 from bridge.settings import RabbitMQ, Route, Settings
@@ -228,3 +228,9 @@ def test_each_host_of_a_url_has_its_own_port_and_shares_the_rest() -> None:
 def test_a_url_with_a_user_and_no_password_means_an_empty_password() -> None:
     (found,) = parameters(RabbitMQ.model_validate({"url": "amqps://shop@h"}), "test")
     assert found.credentials == pika.PlainCredentials("shop", "")
+
+
+def test_a_store_without_memory_is_no_store_that_is_away() -> None:
+    text = "OOM command not allowed when used memory > 'maxmemory'. script: 0123, on @user_script:1."
+    assert isinstance(unavailable(ResponseError(text)), StoreFull)
+    assert not isinstance(unavailable(ResponseError("LOADING Redis is loading the dataset in memory")), StoreFull)

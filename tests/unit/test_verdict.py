@@ -65,6 +65,27 @@ TABLE = {
         "WARN",
         "Paused: bills (held: 360). Held: slow (4). 5 parked, next in 1m 3s, nothing overdue.",
     ),
+    "a rate has held a message for long": (
+        Known(
+            replace(CALM, held=1_168, by_route={"orders": RouteStats(1_200, held=1_168, oldest_held_ms=54_300)}),
+            rates={"orders": 10.0},
+        ),
+        "WARN",
+        "Warning: route orders: its max_rate of 10/s is below what comes in. Held: 1,168, the oldest for 54s.",
+    ),
+    "a rate spreads what was due together": (
+        Known(
+            replace(CALM, held=2, by_route={"orders": RouteStats(5, held=2, oldest_held_ms=29_000)}),
+            rates={"orders": 10.0},
+        ),
+        "OK",
+        "All well: 5 parked",
+    ),
+    "a store that is full, and a limit that was raised since its instance looked": (
+        Known(CALM, local=[replace(HERE, troubles={"store memory": "Redis uses 455% of its maxmemory"})]),
+        "OK",
+        "All well: 5 parked",
+    ),
     "every route is paused": (
         Known(replace(CALM, orders={"orders": PAUSED}, by_route={"orders": RouteStats(5, next_due_ms=70_000)})),
         "OK",
@@ -410,7 +431,7 @@ def test_nothing_is_delivered_is_not_said_beside_a_store_that_answers_and_nothin
         Known(replace(CALM, instances={}, silent={"a-1": 9_000}), local=stale),
     ):
         assert judge(true).sentence.startswith("Trouble: nothing is delivered: Redis does not answer."), "it is true"
-    full = [replace(HERE, troubles={"store park": "nothing is parked: Redis is at its maxmemory"})]
+    full = [replace(HERE, troubles={"store full": "nothing is parked: Redis is at its maxmemory"})]
     assert judge(Known(CALM, local=full)).sentence.startswith("Trouble: nothing is parked:")
 
 
