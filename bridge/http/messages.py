@@ -15,7 +15,7 @@ from bridge.desk.past import PastFilter
 from bridge.desk.payload import Draft
 from bridge.http.access import Caller, Role, router
 from bridge.http.backend import Backend, Here, Who, reply
-from bridge.http.problems import Problem, as_sentence, refusal
+from bridge.http.problems import Problem, refusal
 from bridge.http.schemas import ListQuery, MessageFilter, NewDue, NewMessage, Text, WithReason, problems
 from bridge.operate import masking
 from bridge.operate.documents import (
@@ -31,6 +31,7 @@ from bridge.operate.moments import read_due
 from bridge.operate.operator import Due
 from bridge.operate.select import read_ids
 from bridge.operate.verbs import CANCEL, VERBS, Verb
+from bridge.telemetry.printable import as_sentence
 
 reads = router(Role.VIEWER, "messages")
 writes = router(Role.OPERATOR, "messages")

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from bridge.core.errors import NOT_FOUND, NotFound, PostdateError, Refused, SettingsError, StoreUnfit, Unreachable
 from bridge.operate.documents import VerbResult
 from bridge.operate.verbs import NotThere
+from bridge.telemetry.printable import as_sentence
 
 MEDIA_TYPE = "application/problem+json"
 _STATUS: tuple[tuple[type[PostdateError], int], ...] = (
@@ -70,12 +71,6 @@ def refusal(result: VerbResult) -> Problem:
     why = {name: getattr(result, name) for name in _WHY if name in result.model_fields_set}
     status = 404 if result.code == NOT_FOUND else 409
     return Problem(status, as_sentence(result.text), id=result.id, state=result.state, **why)
-
-
-def as_sentence(text: str) -> str:
-    """Return a text with a capital and a full stop."""
-    text = text[:1].upper() + text[1:]
-    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def add_handlers(app: FastAPI) -> None:

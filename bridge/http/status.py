@@ -20,12 +20,13 @@ from bridge.desk.past import coarse, percentile_class_ms, percentile_ms, summed
 from bridge.desk.protocol import Desk
 from bridge.http.access import Role, router
 from bridge.http.backend import Backend, Here, Who, reply
-from bridge.http.problems import Problem, as_sentence
+from bridge.http.problems import Problem
 from bridge.http.routes import all_routes
 from bridge.http.schemas import Anything, Me, StatusFacts, Timeline, problems
 from bridge.operate.describe import instances_of, memory_of
 from bridge.operate.documents import StatsFacts
 from bridge.operate.verdict import InstanceVerdict
+from bridge.telemetry.printable import as_sentence
 
 reads = router(Role.VIEWER, "status")
 

@@ -1,5 +1,5 @@
-"""The webhook: a JSON report to a URL when messages become dead letters or are overdue for too long, and when the store
-does not answer or has lost messages.
+"""The webhook: a JSON report to a URL when messages become dead letters or are overdue for too long, and when a server
+is away or full, an instance or messages of the store are lost.
 
 One instance of all reports. It holds a short lease in the store, and notes there what it has reported; another takes
 over when the lease ends, and goes on from there. Without the store there is no lease, so each instance reports that it
@@ -14,6 +14,7 @@ import json
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -21,11 +22,13 @@ from urllib.parse import urlsplit
 import httpx
 import structlog
 
-from bridge.core.errors import PostdateError, StoreUnavailable
+from bridge.core.errors import PostdateError, StoreFull, StoreUnavailable
 from bridge.delay.duration import write_duration, write_moment
 from bridge.desk.numbers import Stats
 from bridge.desk.protocol import Desk
+from bridge.operate.verdict import Known, few, judge
 from bridge.settings import Webhook
+from bridge.telemetry.printable import as_sentence
 
 log = structlog.get_logger("postdate")
 
@@ -38,70 +41,132 @@ _TIMEOUT_S = 5.0
 _LEASE_S = 5.0
 #: For how long a loss of messages is an alarm, as it is for the alert PostdateStoreLost.
 _LOSS_MS = 3_600_000
+#: For how long a broker or the journal is in trouble before it is reported: most restarts take less.
+_LASTS_S = 5.0
+#: Parts of a server without which nothing passes. Other subjects are warnings, or have a report of their own.
+_PARTS = frozenset({"", "intake", "publish", "alarm", "leader", "write", "moves"})
+#: The servers beside the store. The store keeps the reported ones as the sum of these numbers.
+_SERVERS = {"rabbitmq": 1, "kafka": 2, "journal": 4}
+_TITLES = {"rabbitmq": "RabbitMQ", "kafka": "Kafka", "journal": "The journal"}
 
 Post = Callable[[dict[str, Any]], Awaitable[str]]
 
 
 class LastReport(NamedTuple):
     """What has been reported: the total of dead letters ever (None: not known yet), whether one was overdue, whether
-    the store was away, and when it lost messages (0: not within ``_LOSS_MS``)."""
+    the store was away, and when it lost messages (0: not within ``_LOSS_MS``); how many instances were lost ever, the
+    servers in trouble, and whether the store was full."""
 
     dead_ever: int | None = None
     overdue: bool = False
     away: bool = False
     lost_ms: int = 0
+    instances_lost: int = 0
+    servers: frozenset[str] = frozenset()
+    full: bool = False
 
     def noted(self) -> dict[str, int]:
         """Return what the store keeps of it, for the instance that reports next."""
-        return {"dead": self.dead_ever or 0, "overdue": int(self.overdue), "lost_ms": self.lost_ms}
+        return {
+            "dead": self.dead_ever or 0,
+            "overdue": int(self.overdue),
+            "lost_ms": self.lost_ms,
+            "instances_lost": self.instances_lost,
+            "servers": sum(_SERVERS[server] for server in self.servers),
+        }
 
     def with_noted(self, numbers: Mapping[str, int]) -> LastReport:
         """Return it with what the store keeps, which is empty if nothing was reported yet."""
         if not numbers:
             return self
-        return LastReport(numbers["dead"], bool(numbers["overdue"]), self.away, numbers["lost_ms"])
+        return self._replace(
+            dead_ever=numbers["dead"],
+            overdue=bool(numbers["overdue"]),
+            lost_ms=numbers["lost_ms"],
+            instances_lost=numbers["instances_lost"],
+            servers=frozenset(server for server, number in _SERVERS.items() if numbers["servers"] & number),
+        )
+
+
+class News(NamedTuple):
+    """A sentence of a report, and its kind: a kind that was not reported a moment ago does not wait."""
+
+    kind: str
+    text: str
+
+
+def servers_in_trouble(found: Stats) -> dict[str, str]:
+    """Return the sentence of the verdict for each server beside the store that is away or refuses. Pure."""
+    troubles: dict[str, str] = {}
+    for fault in judge(Known(found)).faults:
+        server, _, part = fault.subject.partition(" ")
+        if server in _SERVERS and part.partition(" ")[0] in _PARTS:
+            troubles.setdefault(server, fault.text)
+    return troubles
+
+
+def news_of(before: LastReport, now: LastReport, found: Stats, troubles: Mapping[str, str], full: str) -> list[News]:
+    """Return what changed since ``before``, for the instance that leads. ``troubles`` has the sentences of the servers,
+    ``full`` that of a full store. Pure."""
+    news = [*_of_store(before, now, full), *_of_loss(before, now)]
+    for server in sorted(now.servers - before.servers):
+        news.append(News(server, as_sentence(troubles[server])))
+    for server in sorted(before.servers - now.servers):
+        news.append(News(server, f"{_TITLES[server]} is well again."))
+    if now.instances_lost > before.instances_lost and before.dead_ever is not None and found.lost:
+        news.append(News("instances", as_sentence(found.lost_warning)))
+    return [*news, *_of_messages(before, now, found)]
 
 
 def report_on(
-    before: LastReport, found: Stats, overdue_after_ms: int, instance: str, leads: bool = True
+    news: list[News], before: LastReport, now: LastReport, found: Stats, instance: str
 ) -> dict[str, Any] | None:
-    """Return the report on what changed since ``before``; None if nothing did. Pure.
-
-    An instance that does not lead reports the end of what it alone has reported: that the store was away.
-    """
-    now = reported(found, overdue_after_ms)
-    new_dead = now.dead_ever - before.dead_ever if now.dead_ever and before.dead_ever is not None else 0
-    news = ["The store answers again."] if before.away else []
-    if leads:
-        news += [*_of_loss(before, now), *_of_messages(before, now, new_dead, found)]
+    """Return the report with ``news``; None if there are none. Pure."""
     if not news:
         return None
+    new_dead = _new_dead(before, now)
     return {
         "source": "postdate",
         "instance": instance,
         "at": write_moment(found.now_ms),
-        "text": f"postdate: {' '.join(news)}",
+        "text": f"postdate: {' '.join(text for _, text in news)}",
         "dead_letters": {"new": max(0, new_dead), "total": found.dead},
         "overdue": {"messages": found.late, "oldest_ms": found.oldest_overdue_ms, "alarm": now.overdue},
         "store": {"away": False, "lost_at": write_moment(now.lost_ms) if now.lost_ms else None},
     }
 
 
-def _of_loss(before: LastReport, now: LastReport) -> Iterator[str]:
+def _of_store(before: LastReport, now: LastReport, full: str = "") -> Iterator[News]:
+    """Yield what each instance reports for itself: without a place to write, instances cannot choose one."""
+    if before.away:
+        yield News("away", "The store answers again.")
+    if now.full and not before.full:
+        yield News("full", f"Nothing is parked: {as_sentence(full)}")
+    if before.full and not now.full:
+        yield News("full", "The store has room again.")
+
+
+def _of_loss(before: LastReport, now: LastReport) -> Iterator[News]:
     if now.lost_ms not in (0, before.lost_ms) and before.dead_ever is not None:
-        yield f"The store lost messages at {write_moment(now.lost_ms)}. Run `postdate doctor`."
+        yield News("loss", f"The store lost messages at {write_moment(now.lost_ms)}. Run `postdate doctor`.")
     if before.lost_ms and not now.lost_ms:
-        yield f"The store has lost nothing more for {write_duration(_LOSS_MS)}."
+        yield News("loss", f"The store has lost nothing more for {write_duration(_LOSS_MS)}.")
 
 
-def _of_messages(before: LastReport, now: LastReport, new_dead: int, found: Stats) -> Iterator[str]:
-    if new_dead > 0:
-        yield f"New dead letters: {new_dead}, {found.dead} in all. See `postdate list --state dead`."
+def _new_dead(before: LastReport, now: LastReport) -> int:
+    return now.dead_ever - before.dead_ever if now.dead_ever and before.dead_ever is not None else 0
+
+
+def _of_messages(before: LastReport, now: LastReport, found: Stats) -> Iterator[News]:
+    if (new_dead := _new_dead(before, now)) > 0:
+        yield News("dead", f"New dead letters: {new_dead}, {found.dead} in all. See `postdate list --state dead`.")
     if now.overdue and not before.overdue:
         oldest = write_duration(found.oldest_overdue_ms)
-        yield f"Overdue messages: {found.late}, the oldest by {oldest}. Run `postdate doctor`."
+        late = sorted(name for name, route in found.by_route.items() if route.overdue)
+        of = f" Routes: {few(late)}." if late else ""
+        yield News("overdue", f"Overdue messages: {found.late}, the oldest by {oldest}.{of} Run `postdate doctor`.")
     if before.overdue and not now.overdue:
-        yield "No message is overdue any more."
+        yield News("overdue", "No message is overdue any more.")
 
 
 def report_away(why: str, silent_s: float, instance: str, now_ms: int) -> dict[str, Any]:
@@ -126,10 +191,13 @@ def signature(secret: str, body: bytes, now_s: int) -> dict[str, str]:
     return {"X-Postdate-Timestamp": str(now_s), "X-Postdate-Signature": signed}
 
 
-def reported(found: Stats, overdue_after_ms: int) -> LastReport:
+def reported(
+    found: Stats, overdue_after_ms: int, servers: frozenset[str] = frozenset(), full: bool = False
+) -> LastReport:
     """Return the state that a report on ``found`` leaves. Pure."""
     lost_ms = found.lost_ms if found.now_ms - found.lost_ms < _LOSS_MS else 0
-    return LastReport(found.ever.get("dead", 0), found.oldest_overdue_ms > overdue_after_ms, False, lost_ms)
+    late = found.oldest_overdue_ms > overdue_after_ms
+    return LastReport(found.ever.get("dead", 0), late, False, lost_ms, found.instances_lost, servers, full)
 
 
 class WebhookReporter:
@@ -153,7 +221,10 @@ class WebhookReporter:
         self._post = post or self._send
         self._now_s = now_s
         self._reported = LastReport()
-        self._sent_at = -math.inf
+        #: By kind: when it was last reported.
+        self._sent_at: dict[str, float] = {}
+        #: The servers in trouble, and since when.
+        self._since: dict[str, float] = {}
         #: When the store was first asked without an answer; None while it answers.
         self._asked_s: float | None = None
         #: Why the last report was not accepted, "" if it was.
@@ -174,7 +245,7 @@ class WebhookReporter:
         try:
             found = await self._look(min(_PATIENCE_S, max(_SOON_S, left_s)))
             desk = await self._desk()
-            leads = await desk.lead("webhook", self._instance, int(_LEASE_S * 1000))
+            leads, full = await self._lead(desk)
         except (StoreUnavailable, TimeoutError) as error:
             await self._away(str(error), self._now_s() - asked_s)
             return False
@@ -183,32 +254,49 @@ class WebhookReporter:
             return False
         self._asked_s = None
         before = self._reported.with_noted(found.reported) if leads else self._reported
-        report = report_on(before, found, after_ms, self._instance, leads)
-        if report is None or await self._sent(report):
-            self._reported = reported(found, after_ms)
-            if leads and self._reported.noted() != found.reported:
+        troubles = servers_in_trouble(found)
+        now = reported(found, after_ms, self._lasting(troubles, before), bool(full))
+        news = news_of(before, now, found, troubles, full) if leads else list(_of_store(before, now, full))
+        report = report_on(news, before, now, found, self._instance)
+        if report is None or await self._sent(report, {kind for kind, _ in news}):
+            self._reported = now
+            if leads and now.noted() != found.reported:
                 with suppress(StoreUnavailable):
-                    await desk.note_reported(self._reported.noted())
+                    await desk.note_reported(now.noted())
         return True
+
+    async def _lead(self, desk: Desk) -> tuple[bool, str]:
+        """Return whether this instance reports what is stored, and why the store has no room even for its lease."""
+        try:
+            return await desk.lead("webhook", self._instance, int(_LEASE_S * 1000)), ""
+        except StoreFull as error:
+            return False, str(error)
+
+    def _lasting(self, troubles: Mapping[str, str], before: LastReport) -> frozenset[str]:
+        """Return the servers that have been in trouble for some seconds, or whose trouble was reported."""
+        self._since = {server: self._since.get(server, self._now_s()) for server in troubles}
+        old = {server for server, since in self._since.items() if self._now_s() - since >= _LASTS_S}
+        return frozenset(old | (before.servers & troubles.keys()))
 
     async def _away(self, why: str, silent_s: float) -> None:
         """Report once that the store does not answer, after the time that a message may be overdue."""
         if self._reported.away or silent_s < self._settings.overdue_after / 1000:
             return
         report = report_away(why, silent_s, self._instance, time.time_ns() // 1_000_000)
-        if await self._sent(report):
+        if await self._sent(report, {"away"}):
             self._reported = self._reported._replace(away=True)
 
-    async def _sent(self, report: dict[str, Any]) -> bool:
-        """Send a report, unless the last one was sent a moment ago. Return whether it was accepted."""
-        if self._now_s() - self._sent_at < self._settings.every / 1000:
+    async def _sent(self, report: dict[str, Any], kinds: AbstractSet[str]) -> bool:
+        """Send a report, unless each of its kinds was reported a moment ago. Return whether it was accepted."""
+        since_s = self._now_s() - self._settings.every / 1000
+        if all(self._sent_at.get(kind, -math.inf) > since_s for kind in kinds):
             return False
         trouble = await self._post(report)
         if trouble and trouble != self.trouble:
             log.warning("webhook", what=f"a report was not accepted: {trouble}. It is sent again")
         self.trouble = trouble
         if not trouble:
-            self._sent_at = self._now_s()
+            self._sent_at.update(dict.fromkeys(kinds, self._now_s()))
         return not trouble
 
     async def _send(self, report: dict[str, Any]) -> str:

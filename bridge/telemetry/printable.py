@@ -30,6 +30,12 @@ def brief(text: str) -> str:
     return short if len(short) <= _SENTENCE_MAX else f"{short[: _SENTENCE_MAX - 1]}…"
 
 
+def as_sentence(text: str) -> str:
+    """Return a text with a capital and a full stop."""
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
 def say(text: str) -> None:
     """Print a remark on standard error: what was done, what to do next."""
     print(printable_lines(text), file=sys.stderr)

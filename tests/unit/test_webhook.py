@@ -19,9 +19,9 @@ from pydantic import SecretStr
 from adapters.memory.memory_desk import MemoryDesk
 from adapters.memory.store import Memory, MemoryStore
 from bridge.core.clock import StoreClock
-from bridge.core.errors import StoreUnavailable
+from bridge.core.errors import StoreFull, StoreUnavailable
 from bridge.desk.numbers import RouteStats, Stats
-from bridge.operate.webhook import LastReport, WebhookReporter, report_on, reported
+from bridge.operate.webhook import LastReport, WebhookReporter, news_of, report_on, reported, servers_in_trouble
 from bridge.settings import Log, Webhook
 from bridge.telemetry import logs
 
@@ -30,8 +30,10 @@ AFTER_MS = 30_000
 
 
 def after(before: LastReport, found: Stats) -> tuple[str, LastReport]:
-    report = report_on(before, found, AFTER_MS, "a-1")
-    return (report["text"] if report else ""), reported(found, AFTER_MS)
+    troubles = servers_in_trouble(found)
+    now = reported(found, AFTER_MS, frozenset(troubles))
+    report = report_on(news_of(before, now, found, troubles, ""), before, now, found, "a-1")
+    return (report["text"] if report else ""), now
 
 
 class TestReport:
@@ -55,6 +57,39 @@ class TestReport:
         report = {"unconfirmed": 3, "unconfirmed_s": 31.0}
         text, _ = after(LastReport(4, False), replace(CALM, claimed=3, instances={"a-1": report}))
         assert text == "postdate: Overdue messages: 3, the oldest by 31s. Run `postdate doctor`."
+
+    def test_overdue_messages_are_named_by_route(self) -> None:
+        routes = {
+            "orders": RouteStats(overdue=2, oldest_overdue_ms=31_000),
+            "bills": RouteStats(overdue=1, oldest_overdue_ms=2_000),
+            "calm": RouteStats(5),
+        }
+        text, _ = after(LastReport(4, False), replace(CALM, overdue=3, by_route=routes))
+        assert text.startswith("postdate: Overdue messages: 3, the oldest by 31s. Routes: bills, orders. Run ")
+
+    def test_a_broker_that_is_away_and_a_journal_that_fails_are_reported_in_the_words_of_the_page(self) -> None:
+        troubles = {
+            "rabbitmq intake": "nothing is taken from RabbitMQ: no answer",
+            "rabbitmq publish": "nothing is published: no answer",
+            "journal write": "messages that are not in the journal yet: 3: it is locked",
+            "kafka front": "a warning of the topology",
+        }
+        report = {"able": False, "health": "x", "troubles": troubles}
+        text, then = after(LastReport(4, False), replace(CALM, instances={"a-1": report}))
+        assert text == (
+            "postdate: Messages that are not in the journal yet: 3: it is locked. "
+            "Nothing is taken from RabbitMQ: no answer."
+        )
+        assert after(then, replace(CALM, instances={"a-1": report}))[0] == ""
+        assert LastReport().with_noted(then.noted()) == then, "the next leader does not repeat it"
+        assert after(then, CALM)[0] == "postdate: The journal is well again. RabbitMQ is well again."
+
+    def test_an_instance_that_was_lost_is_reported_once(self) -> None:
+        lost = replace(CALM, instances_lost=3, lost={"b-2 (rabbitmq)": 999_000})
+        assert after(LastReport(), lost)[0] == "", "it was before the start"
+        text, then = after(LastReport(4, instances_lost=2), lost)
+        assert text.startswith("postdate: Lost instances: b-2 (rabbitmq) at 1970-01-01T00:16:39.000Z. Each stopped")
+        assert after(then, lost)[0] == ""
 
     def test_a_short_delay_is_no_alarm(self) -> None:
         late = replace(CALM, overdue=2, by_route={"orders": RouteStats(oldest_overdue_ms=29_000)})
@@ -137,6 +172,45 @@ class TestSending:
         self.now_s += 60
         await self.turn()
         assert [one["dead_letters"]["new"] for one in self.sent] == [1, 2]
+
+    async def test_another_kind_of_trouble_does_not_wait_for_every(self) -> None:
+        await self.turn()
+        for self.now_s, self.found in (
+            (1, replace(CALM, dead=5, ever={"dead": 5})),
+            (2, replace(CALM, dead=6, ever={"dead": 6})),
+            (3, replace(CALM, dead=6, ever={"dead": 6}, lost_ms=999_000)),
+        ):
+            await self.turn()
+        assert [(report["dead_letters"]["new"], report["store"]["lost_at"]) for report in self.sent] == [
+            (1, None),
+            (1, "1970-01-01T00:16:39.000Z"),
+        ]
+
+    async def test_a_broker_is_reported_when_it_has_been_away_for_some_seconds(self) -> None:
+        report = {"able": False, "health": "x", "troubles": {"kafka publish": "no broker answers"}}
+        away = replace(CALM, instances={"a-1": report})
+        for self.now_s, self.found in ((0, CALM), (1, away), (4, CALM), (5, away), (9, away), (10, away), (11, away)):
+            await self.turn()
+            assert len(self.sent) == (self.now_s >= 10)
+        assert self.sent[0]["text"] == "postdate: No broker answers."
+
+    async def test_a_full_store_is_no_silent_one(self) -> None:
+        """It has no memory for the lease either, so each instance reports it."""
+
+        async def lead(*_: object) -> bool:
+            raise StoreFull("Redis is at its maxmemory. Due messages are still delivered")
+
+        await self.turn()
+        able, self.desk.lead = self.desk.lead, lead  # type: ignore[assignment,method-assign]
+        for self.now_s in (5, 16, 40):
+            await self.turn()
+        self.desk.lead = able  # type: ignore[method-assign]
+        for self.now_s in (70, 71):
+            await self.turn()
+        texts = [report["text"] for report in self.sent]
+        full = "postdate: Nothing is parked: Redis is at its maxmemory. Due messages are still delivered."
+        assert texts == [full, full, *["postdate: The store has room again."] * 2]
+        assert not any(report["store"]["away"] for report in self.sent)
 
     async def test_a_refused_report_is_sent_again(self) -> None:
         await self.turn()
