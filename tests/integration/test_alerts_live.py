@@ -101,7 +101,7 @@ def test_neither_a_pause_nor_a_rate_makes_messages_overdue_or_late(
 ) -> None:
     http = HttpLine()
     line = Line(rabbitmq.url, redis_server.url, tmp_path, http.settings)
-    slow = line.add_route("slow", max_rate=3)
+    slow = line.add_route("slow", max_rate=2)
     with line:
         line.declare_exchange(f"{line.name}.slow.target")
         line.declare_queue(f"{line.name}.slow.queue")
@@ -118,7 +118,7 @@ def test_neither_a_pause_nor_a_rate_makes_messages_overdue_or_late(
         held = wait_page(http, "postdate_held_messages", 40)
         check_firing({"PostdateRoutePaused", "PostdateRateTooLow"}, before, held, tmp_path, minutes=17)
         assert held[0]['postdate_overdue_messages{instance="a",route="orders"}'] == 0
-        line.receive(40, queue=f"{line.name}.slow.queue")
+        line.receive(40, 60, f"{line.name}.slow.queue")
         line.order("resume", "orders")
         line.receive(40)
         paused = 'postdate_route_paused{instance="a",route="orders"}'
