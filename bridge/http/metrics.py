@@ -261,7 +261,7 @@ class MetricsPage(Collector):
     def _routes_now(self, stats: Stats) -> Iterator[Metric]:
         texts: dict[str, tuple[str, Callable[[RouteStats], float]]] = {
             "oldest_overdue_seconds": (
-                "Since when the oldest overdue message has been due; 0 if there is none.",
+                "How long the oldest overdue message has been due; 0 for none. Claimed: postdate_unconfirmed_seconds.",
                 lambda counts: counts.oldest_overdue_ms / 1000,
             ),
             "overdue_messages": (
