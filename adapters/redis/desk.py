@@ -27,6 +27,7 @@ from adapters.redis.guard import (
     refuses_writes,
     route_counts,
     run_ids,
+    still_lost,
 )
 from adapters.redis.instances import instances_of, losses_of
 from adapters.redis.past import RedisPast
@@ -262,7 +263,8 @@ class RedisDesk(RedisPast):
             full = refuses_writes(await persistence_of(self._client))
             made = await read_agreement(self._client, self._prefix)
             each = await self._bytes_each([sum(reply[1:4]) for reply in counted])
-        found = (full, loss_in(made, now_ms), step_in(made, now_ms), nearly_full(memory), many_dead(dead))
+        lost = loss_in(made, now_ms, broker=self._broker)
+        found = (full, lost, step_in(made, now_ms), nearly_full(memory), many_dead(dead))
         warnings = [text for text in found if text]
         return Stats(
             now_ms,
@@ -287,8 +289,9 @@ class RedisDesk(RedisPast):
             ordered(orders),
             cold,
             {name.removeprefix(_REPORTED): value for name, value in made.items() if name.startswith(_REPORTED)},
-            loss_in(made, now_ms, LOSS_IN_HEALTH_MS),
+            loss_in(made, now_ms, LOSS_IN_HEALTH_MS, self._broker),
             made.get("restored_ms", 0),
+            still_lost(made),
         )
 
     async def orders(self) -> RouteOrders:

@@ -99,21 +99,30 @@ def judge_agreement(made: Mapping[str, int], shards: int) -> None:
         )
 
 
-def loss_in(made: Mapping[str, int], now_ms: int, shown_ms: int = LOSS_SHOWN_MS) -> str:
-    """Describe the last loss, without a full stop; "" if there was none within ``shown_ms``. Pure."""
-    count, restored, costly_ms = made.get("lost", 0), made.get("restored", 0), costly_loss_ms(made)
+def loss_in(made: Mapping[str, int], now_ms: int, shown_ms: int = LOSS_SHOWN_MS, broker: str = "") -> str:
+    """Describe the last loss, without a full stop; "" if there was none within ``shown_ms``. Pure.
+
+    ``broker``: whose store it is, for a reader of several.
+    """
+    restored, costly_ms, whose = made.get("restored", 0), costly_loss_ms(made), f" ({broker})" if broker else ""
     if made.get("restored_ms", -1) >= made.get("lost_ms", 0):
         return ""
     if "lost_ms" not in made or now_ms - made["lost_ms"] >= (shown_ms if costly_ms else MOVES_LOST_SHOWN_MS):
         return ""
     cost = "No parked message seems to be lost. What was delivered just before may come again"
     if costly_ms:
-        cost = f"Messages lost: about {count}"
-    if costly_ms and not count:  # each instance counts once a second, and may have seen none yet
+        cost = f"Messages lost: about {made.get('lost', 0)}"
+    if costly_ms and not made.get("lost"):  # each instance counts once a second, and may have seen none yet
         cost += ", and any that were parked in its last second"
     elif costly_ms and restored:
-        cost = f"Messages still lost: about {max(0, count - restored)}. Restored: {restored}"
-    return f"Redis was emptied, or replaced by an older copy of its data, at {write_moment(made['lost_ms'])}. {cost}"
+        cost = f"Messages still lost: about {still_lost(made)}. Restored: {restored}"
+    at = write_moment(made["lost_ms"])
+    return f"Redis was emptied, or replaced by an older copy of its data, at {at}{whose}. {cost}"
+
+
+def still_lost(made: Mapping[str, int]) -> int:
+    """Return about how many messages of the last loss no restore has brought back. Pure."""
+    return max(0, made.get("lost", 0) - made.get("restored", 0))
 
 
 def costly_loss_ms(made: Mapping[str, int]) -> int:

@@ -147,7 +147,8 @@ class Stats:
     ``parked`` counts the ``cold`` messages, too, which only the journal has.
     Where the store ``refuses_writes``, instances cannot report, so none may be listed though some run.
     ``lost_ms``: when the store last came back without messages that it had; 0 if it did not. ``loss`` says so while it
-    is a trouble, "" if not. ``restored_ms``: when a restore last brought back everything; 0 if none did.
+    is a trouble, "" if not. ``still_lost``: about how many are not back. ``restored_ms``: when a restore last brought
+    back everything; 0 if none did.
     ``reported`` is what the webhook has reported, as ``note_reported`` kept it; empty if nothing was.
     ``lost`` has the instances that were lost, as ``lost_instances`` returns them. ``orders`` are those of the routes.
     """
@@ -176,6 +177,7 @@ class Stats:
     reported: Mapping[str, int] = field(default_factory=dict)
     loss: str = ""
     restored_ms: int = 0
+    still_lost: int = 0
 
     @property
     def restored_ago_ms(self) -> float:
@@ -297,6 +299,13 @@ def together(stats: Sequence[Stats]) -> Stats:
         orders={route: order for store in stats for route, order in store.orders.items()},
         cold=sum(store.cold for store in stats),
         reported=stats[0].reported,
-        loss=". ".join(store.loss for store in stats if store.loss),
+        loss=_losses([store for store in stats if store.loss]),
         restored_ms=max(store.restored_ms for store in stats),
+        still_lost=sum(store.still_lost for store in stats if store.loss),
     )
+
+
+def _losses(stats: Sequence[Stats]) -> str:
+    """Return the sentences about the losses of stores, after the sum where there are several."""
+    found = ". ".join(store.loss for store in stats)
+    return f"Messages lost in all: about {sum(store.still_lost for store in stats)}. {found}" if stats[1:] else found

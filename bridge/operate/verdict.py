@@ -31,6 +31,8 @@ _RESTORED_MS = 15_000
 _REFUSED = "refused"
 #: What is wrong with the broker or its consumers: every instance sees it, and none has it.
 _OF_BROKER = ("rabbitmq front ", "rabbitmq consumers of ")
+#: What tells of a loss: the journal that messages are missing, the store how many.
+_LOSS = frozenset({str(STORE_CONTENTS), "journal restore"})
 #: Names of routes in the sentence.
 _NAMED_MAX = 5
 _START = "Start one with `postdate run`"
@@ -334,9 +336,10 @@ def _parents(known: Known) -> list[InstanceVerdict]:
 
 def _warnings(known: Known, faults: Sequence[Fault]) -> list[Fault]:
     """Return the warnings of the store that no fault repeats."""
-    found, texts = known.stats, {fault.text for fault in faults}
+    found = known.stats
     warnings = [*found.all_warnings, *_of_rates(found, known.rates)] if found is not None else []
-    return [Fault("", "warning", text) for text in warnings if text not in texts]
+    repeated = "".join(f". {fault.text}." for fault in faults)  # the loss of several stores is one fault
+    return [Fault("", "warning", text) for text in warnings if f". {text}." not in repeated]
 
 
 def _of_some(fault: Fault, instances: Sequence[InstanceVerdict], known: Known) -> str:
@@ -356,7 +359,7 @@ def _routes_of(name: str, known: Known) -> set[str]:
 
 
 def _of_faults(faults: Sequence[Fault], overdue: str, whose: str) -> str:
-    lost = [fault.text for fault in faults if fault.subject == faults[0].subject == str(STORE_CONTENTS)]
+    lost = [fault.text for fault in faults if {fault.subject, faults[0].subject} <= _LOSS]
     first = ". ".join(lost or [faults[0].text])  # each store has lost its own
     more = f" Troubles: {len(faults)}." if len(faults) > 1 else ""
     late = f" {overdue}" if overdue else ""

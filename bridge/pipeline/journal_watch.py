@@ -46,8 +46,8 @@ class JournalWatch:
     async def once(self) -> None:
         """Look, and restore if asked. Raises ``StoreUnavailable``."""
         lost = await self._restorer.lost(_SAMPLE)
-        more = "at least " if lost >= _SAMPLE else ""
-        text = f"Redis lacks messages that wait according to the journal: {more}{lost}. Run `postdate restore`"
+        # Without the number: it is that of a sample, and each instance would give its own.
+        text = "Redis lacks messages that wait according to the journal. Run `postdate restore`"
         self._health.say(JOURNAL_RESTORE, text if lost else "", cause="lost")
         if lost and self._auto and await self._desk.lead("restore", self._instance, _LEASE_MS):
             await self._restore()

@@ -45,6 +45,7 @@ def test_a_loss_is_reported_for_a_limited_time() -> None:
         "Redis was emptied, or replaced by an older copy of its data, at 2027-01-15T08:00:00.000Z. "
         "Messages lost: about 12027"
     )
+    assert loss_in(made, made["lost_ms"] + 1, broker="kafka") == text.replace("Z.", "Z (kafka).")
     assert loss_in(made, made["lost_ms"] + LOSS_SHOWN_MS) == ""
     assert loss_in(made, made["lost_ms"] + LOSS_IN_HEALTH_MS, LOSS_IN_HEALTH_MS) == ""
     assert loss_in({"format": 1, "shards": 8}, 1_800_000_000_000) == ""

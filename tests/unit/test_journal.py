@@ -747,7 +747,7 @@ class TestWatch:
         watch = self.watch(house, journal)
         await watch.once()
         assert house.health.sentence() == (
-            "Redis lacks messages that wait according to the journal: 1. Run `postdate restore`."
+            "Redis lacks messages that wait according to the journal. Run `postdate restore`."
         )
         assert house.parked() == 0
         house.memory.loss = Loss(1, 0, 0)

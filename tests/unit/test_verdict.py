@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bridge.core.orders import Actor, RouteOrder, RouteState
-from bridge.desk.numbers import RouteStats, Stats
+from bridge.desk.numbers import RouteStats, Stats, together
 from bridge.desk.severity import Severity
 from bridge.operate.verdict import STALE_S, InstanceState, Known, LocalReport, judge
 from bridge.telemetry.health import WELL
@@ -288,6 +288,19 @@ def test_the_losses_of_two_stores_are_both_in_the_sentence() -> None:
     second = replace(HERE, name="b-2", broker="kafka", troubles={"store contents": "Messages lost: about 709"})
     overall = judge(Known(CALM, local=[first, second]))
     assert overall.sentence == "Trouble: Messages lost: about 687. Messages lost: about 709. Troubles: 2."
+
+
+def test_what_the_journal_misses_is_counted_by_the_stores_each_by_its_broker_and_in_all() -> None:
+    kafka, rabbitmq = "Redis was emptied (kafka). Messages lost: about 180", "Redis was emptied (rabbitmq). Lost: 133"
+    stores = [replace(CALM, loss=kafka, still_lost=180, warnings=(kafka,))]
+    stores += [replace(CALM, loss=rabbitmq, still_lost=133, warnings=(rabbitmq,)), replace(CALM, still_lost=7)]
+    troubles = {"journal restore": "Redis lacks messages. Run `postdate restore`", "store contents": "about 180"}
+    local = [replace(HERE, troubles=troubles), replace(HERE, name="b-2", broker="kafka", troubles=troubles)]
+    assert judge(Known(together(stores), local=local)).sentence == (
+        "Trouble: Redis lacks messages. Run `postdate restore`. "
+        f"Messages lost in all: about 313. {kafka}. {rabbitmq}. Troubles: 2."
+    )
+    assert together(stores[:1]).loss == kafka
 
 
 def test_a_lost_instance_is_named_while_a_loss_of_the_store_stands_and_before_it() -> None:
