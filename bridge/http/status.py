@@ -70,7 +70,7 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
         "sentence": overall.sentence,
         "troubles": [fault._asdict() for fault in overall.faults],
         "instance_states": [_instance(instance, found) for instance in overall.instances],
-        "canary": [_canary(here, state, found is None and here.settings.uses_store) for state in here.canaries()],
+        "canary": _canaries(here, found is None and here.settings.uses_store),
     }
     more: dict[str, Any] = {"due_5m": 0, "lateness": _no_lateness()}
     if found is None and here.settings.uses_store:
@@ -133,6 +133,12 @@ async def _recent(here: Backend, now_ms: int) -> dict[str, Any]:
 def _no_lateness() -> dict[str, Any]:
     unknown = dict.fromkeys(("p50_ms", "p99_ms", "p50_class_ms", "p99_class_ms"))
     return {**unknown, "count": 0, "window_s": WINDOW_S}
+
+
+def _canaries(here: Backend, away: bool) -> list[dict[str, Any]] | None:
+    """Return the latest canary of each broker; None where they are on and no process beside this API sends them."""
+    found = [_canary(here, state, away) for state in here.canaries()]
+    return found if found or len(here.processes) or not here.settings.canary.enabled else None
 
 
 def _canary(here: Backend, canary: CanaryState, away: bool) -> dict[str, Any]:

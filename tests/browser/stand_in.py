@@ -239,7 +239,7 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
             "ever": {"received": 4_210_332, "delivered": 3_009_021}, "received_per_s": 184.2,
             "instances": 0 if world.frozen else 2, "delivered_per_s": 171.9,
             "version": "0.1.0", "role": world.role, "bodies": "masked",
-            "canary": [
+            "canary": None if world.frozen else [
                 {"broker": "rabbitmq", "ok": True, "lateness_ms": 2.1, "last_success_ms": now - 12_000},
                 {"broker": "kafka", "ok": True, "lateness_ms": 3.8, "last_success_ms": now - 9_000},
             ],
@@ -324,9 +324,11 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
         life = message.get("life") or life
         body = '{"order": 4711, "customer": "c-2209", "total": "129.90", "currency": "EUR", "card_number": "••••"}'
         commands = {verb: f"postdate {verb} {one}" for verb in ("show", "cancel", "deliver")}
+        left = message in world.history
         return JSONResponse({
-            "message": message, "properties": {"content_type": "application/json", "delivery_mode": 2, "priority": 4},
-            "headers": {"x-delay": 7_200_000, "tenant": "acme", "priority": "high"},
+            "message": message,
+            "properties": None if left else {"content_type": "application/json", "delivery_mode": 2, "priority": 4},
+            "headers": None if left else {"x-delay": 7_200_000, "tenant": "acme", "priority": "high"},
             "body": {"size": len(body), "text": body, "truncated": False, "hidden": ""},
             "life": life, "commands": commands, "now_ms": now_ms(),
         })  # fmt: skip

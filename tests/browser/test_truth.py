@@ -161,6 +161,7 @@ def test_a_frozen_instance_is_called_stale_and_its_routes_do_not_run(
     world.frozen = True
     page = open_page(stand_in)
     expect(page.page.locator(".verdict.bad", has_text="it is frozen")).to_be_visible()
+    expect(page.page.get_by_text("Not known: no instance runs beside this page.")).to_be_visible()
     page.page.locator(".panel", has_text="Instances").get_by_text("stale", exact=True).wait_for()
     expect(page.page.locator("table.routes").get_by_text("stopped")).to_have_count(5)
     assert "No instance" not in shown(page)
@@ -350,3 +351,15 @@ def test_a_pause_that_holds_due_messages_is_amber(open_page: OpenPage, stand_in:
     world.holds = True
     page = open_page(stand_in)
     expect(page.page.locator(".verdict.warn", has_text="Paused: orders (held: 3).")).to_be_visible()
+
+
+def test_of_a_message_that_left_the_page_says_what_is_not_kept_and_lists_its_id_once(
+    open_page: OpenPage, stand_in: str, world: World
+) -> None:
+    left = next(message for message in world.history if not message["key"])
+    world.history = [left]
+    page = open_page(stand_in)
+    page.go("#/messages?state=history")
+    expect(page.page.get_by_text(left["id"])).to_have_count(1)
+    page.go(f"#/messages/{left['id']}")
+    expect(page.page.get_by_text(re.compile("^Not kept after it left the store"))).to_have_count(2)

@@ -20,7 +20,7 @@ from bridge.http.health import health_routes
 from bridge.http.line import Frame, Processes
 from bridge.http.status import facts
 from bridge.operate.verdict import Known, LocalReport, Overall, judge
-from bridge.settings.model import Auth, Redis, Route, Settings
+from bridge.settings.model import Auth, Canary, Redis, Route, Settings
 from bridge.telemetry.subject import INTAKE, Subject
 from tests.api import AUTH, api, settings
 
@@ -129,6 +129,14 @@ async def test_a_missing_canary_is_trouble_at_once_and_one_under_way_is_not() ->
         assert (await client.get("/status", 503))["canary"][0]["ok"] is False
         state.trouble, state.success_s = "", time.monotonic()
         assert (await client.get("/status", 503))["canary"][0]["ok"] is None, "none can come back"
+
+
+@pytest.mark.parametrize(("enabled", "known"), [(True, None), (False, [])])
+async def test_without_an_instance_beside_it_the_api_does_not_know_of_canaries_that_are_on(
+    enabled: bool, known: list[Any] | None
+) -> None:
+    async with api(given=settings(canary=Canary(enabled=enabled))) as client:
+        assert (await client.get("/status"))["canary"] == known
 
 
 async def test_the_moments_of_a_canary_are_the_stores_on_a_machine_whose_clock_is_ahead() -> None:

@@ -7,6 +7,7 @@ import { askOne, verbsFor, VERBS } from "./verbs.js";
 import { asMs, bytes, count, fine, moment, quoted } from "./words.js";
 
 const HEX_MAX = 4096;
+const NOT_KEPT = "Not kept after it left the store";
 const MOMENTS = { next_try: "Next try", lease_until: "Lease until", died: "Died" };
 
 function LifeLine({ life }) {
@@ -120,11 +121,10 @@ export function Message() {
   }
   if (!data) return html`<h1>Message <code>${id}</code></h1><div class="panel wait"></div>`;
   const message = data.message;
-  const state = message.ending ?? message.state;
   const commands = Object.entries({ show: `postdate show ${id}`, ...data.commands });
   return html`<nav class="crumbs" aria-label="Breadcrumb"><a href=${link("messages", { state: message.state === "dead" ? "dead" : "" })}>Messages</a></nav>
     <div class="title"><h1>${message.key || html`<code>${message.id}</code>`}</h1>
-      <${Badge} is=${message.held ? "held" : state} /> <${Due} message=${{ ...message, state }} at=${data.now_ms} />
+      <${Badge} is=${message.held ? "held" : message.state} /> <${Due} message=${message} at=${data.now_ms} />
       <span class="gap"></span>
       <div class="tools">${
         may &&
@@ -143,6 +143,7 @@ export function Message() {
         ["Key", message.key && html`<code>${message.key}</code>`],
         ["Route", message.route && html`<a href=${link("messages", { route: message.route })}>${message.route}</a>`],
         ["Broker", message.broker],
+        [message.broker === "kafka" ? "Record key" : "Routing key", data.headers ? null : NOT_KEPT],
         ["Routing key", message.routing_key && html`<code>${message.routing_key}</code>`],
         ["Topic", message.topic && html`<code>${message.topic}</code>`],
         ["Partition", message.partition],
@@ -161,9 +162,7 @@ export function Message() {
         ],
       ]} /></${Panel}>
       <${Panel} title="Headers">${
-        message.ending && !Object.keys(data.headers).length
-          ? html`<p class="dim">Not kept after it was ${message.ending}.</p>`
-          : html`<${Pairs} of=${data.headers} label="Headers" />`
+        !data.headers ? html`<p class="dim">${NOT_KEPT}.</p>` : html`<${Pairs} of=${data.headers} label="Headers" />`
       }
         ${Object.keys(data.properties ?? {}).length > 0 && html`<h3>Properties</h3><${Pairs} of=${data.properties} label="Properties" />`}</${Panel}>
     </div>
@@ -200,8 +199,8 @@ export function Search() {
       html`<ul class="found">${found.map(
         (one) =>
           html`<li key=${one.id + one.state} class="panel">
-      <a class="open" href=${link(`messages/${one.id}`)}>${one.key || one.id}</a> <${Badge} is=${one.held ? "held" : (one.ending ?? one.state)} />
-      <span>route <b>${one.route}</b></span> <${Due} message=${{ ...one, state: one.ending ?? one.state }} at=${data.now_ms} />
+      <a class="open" href=${link(`messages/${one.id}`)}>${one.key || one.id}</a> <${Badge} is=${one.held ? "held" : one.state} />
+      <span>route <b>${one.route}</b></span> <${Due} message=${one} at=${data.now_ms} />
       <code class="dim">${one.id}</code></li>`,
       )}</ul>
       ${data.text && html`<p class="dim">${data.text}</p>`}`

@@ -147,7 +147,7 @@ function Row({ one, at, state, checked, onCheck, may }) {
   const shown = one.key || place(one) || one.id;
   return html`<tr class=${checked ? "row chosen" : "row"} data-id=${one.id}>
     <td class="pick">${may && state !== "history" && html`<input type="checkbox" checked=${checked} onChange=${onCheck} aria-label=${`Select ${shown}`} />`}</td>
-    <td class="c-key"><a class="open" href=${link(`messages/${one.id}`)}>${shown}</a><span class="sub"><code>${one.id}</code></span></td>
+    <td class="c-key"><a class="open" href=${link(`messages/${one.id}`)}>${shown}</a>${shown !== one.id && html`<span class="sub"><code>${one.id}</code></span>`}</td>
     <td class="c-route" data-label="Route">${one.route || "–"}${place(one) && one.key ? html`<span class="sub">${place(one)}</span>` : html`<span class="sub">${one.broker}</span>`}</td>
     ${state === "parked" && html`<td class="c-due" data-label="Due"><${Due} message=${one} at=${at} /></td>`}
     ${

@@ -145,6 +145,7 @@ const canaryIs = ({ ok, last_success_ms }) =>
   ok == null ? (last_success_ms ? "unknown" : "first is under way") : ok ? "arrives" : "missing";
 
 function Canary({ list, error }) {
+  if (list === null) return html`<p class="dim">Not known: no instance runs beside this page.</p>`;
   if (!list) return html`<${Unknown} error=${error} why="postdate has not answered" />`;
   if (!list.length) return html`<${Empty}>The canary is off: [canary] enabled.</${Empty}>`;
   return html`<ul class="plain">${list.map(
