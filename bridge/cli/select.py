@@ -12,7 +12,6 @@ from bridge.cli.acting import operate
 from bridge.cli.options import Output
 from bridge.cli.output import rows as print_rows
 from bridge.core.errors import FINE, NOT_FOUND, REFUSED, SettingsError
-from bridge.core.state import State
 from bridge.operate.documents import VerbResult
 from bridge.operate.operator import Due, Operator
 from bridge.operate.remote import api_address
@@ -78,17 +77,13 @@ def at_messages(
     async def work(operator: Operator) -> Sequence[VerbResult]:
         return await operator.act(verb, await targets(operator, settings, ids, key, route), due, note)
 
-    _answer(output, operate(settings, work, route), verb.done if verb.becomes is State.GONE else "sent")
+    _answer(output, operate(settings, work, route))
 
 
-def _answer(output: Output, results: Sequence[VerbResult], gone: str) -> None:
-    """Print the results, refusals and remarks, and exit with the worst code: refused before not found.
-
-    ``gone`` is how text output calls a message that has left the store.
-    """
+def _answer(output: Output, results: Sequence[VerbResult]) -> None:
+    """Print the results, refusals and remarks, and exit with the worst code: refused before not found."""
     found = [result.as_dict() for result in results]
-    words = {**_IN_WORDS, "gone": gone}
-    text = [{**row, "state": words.get(str(row["state"]), row["state"])} for row in found]
+    text = [{**row, "state": _IN_WORDS.get(str(row["state"]), row["state"])} for row in found]
     print_rows(output, ["id", "state", "due"], text if output is Output.TEXT else found)
     for result in results:
         if result.text:

@@ -14,13 +14,13 @@ from bridge.cli.acting import operate, settings_for
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
 from bridge.cli.output import document, facts, line
 from bridge.cli.select import targets
-from bridge.core.errors import NotFound, SettingsError
+from bridge.core.errors import NOT_FOUND, NotFound, SettingsError
 from bridge.delay.duration import write_moment
 from bridge.desk.past import PastFilter
 from bridge.operate.describe import whole_text
 from bridge.operate.documents import MessageDetails, OpenedFacts, PastMessage, RetryFacts
 from bridge.operate.operator import Operator
-from bridge.telemetry.printable import printable_lines
+from bridge.telemetry.printable import complain, printable_lines
 
 #: What is printed as text of a message that left the store, beside the moments.
 _PAST_FACTS = ("id", "state", "route", "broker", "key", "size", "tries", "late_ms", "reason")
@@ -45,33 +45,38 @@ def show(
     """
     settings = settings_for(config)
 
-    async def work(operator: Operator) -> list[MessageDetails] | list[PastMessage] | bytes:
+    async def work(operator: Operator) -> tuple[list[MessageDetails] | list[PastMessage] | bytes, str]:
         try:
             meant = await targets(operator, settings, ids, key, route)
         except NotFound:
             past = await _of_key(operator, route, key) if key is not None else []
             if not past:
                 raise
-            return past
-        found = await _details(operator, meant, full)
+            return past, ""
+        found, unknown = await _details(operator, meant, full)
+        if unknown and (raw or not found):
+            raise NotFound(unknown)
         if not raw:
-            return found
+            return found, unknown
         if len(found) > 1:
             raise SettingsError(f"--raw writes one message. Messages given: {len(found)}.")
         message = found[0].message
         if isinstance(message, PastMessage):
             raise NotFound(f"The body of message {message.id} is gone: {found[0].body.hidden.partition(': ')[2]}.")
-        return await operator.body(message.id)
+        return await operator.body(message.id), ""
 
-    found = operate(settings, work, route)
+    found, unknown = operate(settings, work, route)
     if isinstance(found, bytes):
         sys.stdout.buffer.write(found)
     else:
         _print(output, found)
+    if unknown:
+        complain(unknown)
+        raise typer.Exit(NOT_FOUND)
 
 
-async def _details(operator: Operator, ids: Sequence[str], whole: bool) -> list[MessageDetails]:
-    """Return the messages: those in the store first. Raises ``NotFound`` if one is not known."""
+async def _details(operator: Operator, ids: Sequence[str], whole: bool) -> tuple[list[MessageDetails], str]:
+    """Return the messages: those in the store first. The text says which are not known, "" for none."""
     found: list[MessageDetails] = []
     missing: list[str] = []
     why = ""
@@ -81,9 +86,8 @@ async def _details(operator: Operator, ids: Sequence[str], whole: bool) -> list[
         except NotFound as error:
             missing.append(message_id)
             why = str(error).partition(": ")[2].removesuffix(".")
-    if missing:
-        raise NotFound(f"No message has id {', '.join(missing)}: {why}.")
-    return sorted(found, key=lambda details: isinstance(details.message, PastMessage))
+    unknown = f"No message has id {', '.join(missing)}: {why}." if missing else ""
+    return sorted(found, key=lambda details: isinstance(details.message, PastMessage)), unknown
 
 
 async def _of_key(operator: Operator, route: str | None, key: str) -> list[PastMessage]:
@@ -131,7 +135,7 @@ def _every(details: MessageDetails) -> OpenedFacts:
     """Return the properties in their order; for a caller who does not see all, those that the API shows."""
     if details.opened is not None:
         return details.opened
-    properties = {**details.properties, "headers": details.headers}
+    properties = {**(details.properties or {}), "headers": details.headers}
     hidden = {"body hidden": details.body.hidden} if details.body.hidden else {}
     return OpenedFacts(properties=properties, other={**properties, **hidden})
 

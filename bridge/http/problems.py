@@ -99,6 +99,9 @@ async def _http_error(_: Request, error: Exception) -> Response:
 
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    if broken := next((mistake for mistake in error.errors() if mistake["type"] == "json_invalid"), None):
+        detail = f"The body is not valid JSON: {broken['ctx']['error']} at character {broken['loc'][1]}."
+        return Problem(400, detail).response()
     mistakes = [_mistake(mistake) for mistake in error.errors()[:20]]
     return Problem(422, " ".join(mistake["text"] for mistake in mistakes), errors=mistakes).response()
 

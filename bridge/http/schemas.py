@@ -53,8 +53,8 @@ class WithReason(Asked):
 class NewDue(WithReason):
     """A new due moment: a delay from now, or a time."""
 
-    after: Moment | None = Field(None, alias="in", examples=["5m"])
-    at: Moment | None = Field(None, examples=["2026-12-24T18:00:00Z"])
+    after: Moment | None = Field(None, alias="in", examples=["5m"], description="a delay from now; or give at")
+    at: Moment | None = Field(None, examples=["2026-12-24T18:00:00Z"], description="RFC 3339; or give in")
 
 
 class NewMessage(BaseModel):
@@ -62,33 +62,33 @@ class NewMessage(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    route: Annotated[str, Field(max_length=200, examples=["orders"])]
-    body: str | None = Field(None, examples=['{"order": 4711}'])
-    body_base64: str | None = None
-    headers: dict[str, str] = Field({}, max_length=1000)
-    routing_key: Annotated[str | None, Field(max_length=_LONGEST, examples=["new"])] = None
-    record_key: Annotated[str | None, Field(max_length=_LONGEST)] = None
-    topic: Annotated[str | None, Field(max_length=_LONGEST)] = None
-    content_type: Annotated[str | None, Field(max_length=_LONGEST)] = None
-    message_id: Annotated[str | None, Field(max_length=_LONGEST)] = None
-    key: Annotated[str, Field(max_length=_LONGEST, examples=["order-4711"])] = ""
-    after: Moment | None = Field(None, alias="in", examples=["5m"])
-    at: Moment | None = None
+    route: Annotated[str, Field(max_length=200, examples=["orders"], description="its name in the settings")]
+    body: str | None = Field(None, examples=['{"order": 4711}'], description="text; or give body_base64")
+    body_base64: str | None = Field(None, description="bytes in base64; or give body")
+    headers: dict[str, str] = Field({}, max_length=1000, description="headers of the message, text by name")
+    routing_key: Annotated[str | None, Field(max_length=_LONGEST, examples=["new"], description="RabbitMQ")] = None
+    record_key: Annotated[str | None, Field(max_length=_LONGEST, description="Kafka")] = None
+    topic: Annotated[str | None, Field(max_length=_LONGEST, description="Kafka: the intake topic")] = None
+    content_type: Annotated[str | None, Field(max_length=_LONGEST, description="RabbitMQ: a property")] = None
+    message_id: Annotated[str | None, Field(max_length=_LONGEST, description="RabbitMQ: a property")] = None
+    key: Annotated[str, Field(max_length=_LONGEST, examples=["order-4711"], description="as x-delay-key")] = ""
+    after: Moment | None = Field(None, alias="in", examples=["5m"], description="a delay from now; or give at")
+    at: Moment | None = Field(None, description="RFC 3339 or Unix milliseconds; or give in")
 
 
 class MessageFilter(BaseModel):
     """Which messages; what is left out or empty does not restrict."""
 
-    route: Text = None
-    key: Text = None
+    route: Text = Field(None, description="its name in the settings")
+    key: Text = Field(None, description="the whole x-delay-key")
     due_after: Text = Field(None, examples=["-1h"], description="a time, or a duration from now")
-    due_before: Text = None
+    due_before: Text = Field(None, description="a time, or a duration from now")
     reason: Text = Field(None, description="the start of the reason")
     header: Text = Field(None, description="NAME or NAME=VALUE")
-    min_size: int = Field(0, ge=0, le=2**53)
-    min_tries: int = Field(0, ge=0, le=2**53)
+    min_size: int = Field(0, ge=0, le=2**53, description="bytes of properties, headers and body")
+    min_tries: int = Field(0, ge=0, le=2**53, description="how often postdate has tried to publish it")
     parked_after: Text = Field(None, description="when the message arrived; a duration counts back")
-    parked_before: Text = None
+    parked_before: Text = Field(None, description="the same, for an end")
 
 
 class ListQuery(MessageFilter):
@@ -96,9 +96,9 @@ class ListQuery(MessageFilter):
 
     model_config = ConfigDict(extra="forbid")
 
-    state: Literal["parked", "claimed", "dead", "history"] = "parked"
-    cursor: Text = None
-    limit: int = Field(50, ge=1, le=200)
+    state: Literal["parked", "claimed", "dead", "history"] = Field("parked", description="history: what left the store")
+    cursor: Text = Field(None, description="next of the page before")
+    limit: int = Field(50, ge=1, le=200, description="messages on a page")
 
 
 class BulkFilter(MessageFilter, Asked):
@@ -110,10 +110,10 @@ class BulkFilter(MessageFilter, Asked):
 class Bulk(NewDue):
     """A verb for many messages: either ids or a filter."""
 
-    verb: VerbName
-    ids: Annotated[list[str] | None, Field(max_length=_LONGEST, fail_fast=True)] = None
-    filter: BulkFilter | None = None
-    dry_run: bool = False
+    verb: VerbName = Field(description="what becomes of the messages")
+    ids: Annotated[list[str] | None, Field(max_length=_LONGEST, fail_fast=True, description="or give filter")] = None
+    filter: BulkFilter | None = Field(None, description="or give ids")
+    dry_run: bool = Field(False, description="only count, and show a sample")
     max_rate: int | None = Field(None, ge=1, le=100_000, description="messages per second")
 
 

@@ -150,8 +150,8 @@ def departed(entry: HistoryRow) -> doc.MessageDetails:
     hidden = f"the message is no longer in the store: {ended(entry)}"
     return doc.MessageDetails(
         message=past_of(entry),
-        properties={},
-        headers={},
+        properties=None,
+        headers=None,
         origin={},
         body=doc.Body(size=entry.size, text=None, truncated=False, hidden=hidden),
         life=life_of(entry),

@@ -40,16 +40,16 @@ def _plain(value: Any) -> Any:
 class LifeEvent(Document):
     """A moment in the life of a message."""
 
-    what: str
-    at_ms: int
+    what: str = Field(description="received, due, claimed, published, confirmed, cancelled, replaced or dead")
+    at_ms: int = Field(description="Unix milliseconds")
 
 
 class RetryFacts(Document):
     """The attempt for which a message of a retry route waits, and how its consumers failed."""
 
-    attempt: int
-    attempts: int
-    reason: str | None = None
+    attempt: int = Field(description="the number of this attempt, from 1")
+    attempts: int = Field(description="attempts that the schedule has")
+    reason: str | None = Field(default=None, description="how the consumer failed last")
     id: str = Field(description="the id of the message when it first failed")
     first_failed: str = Field(description="RFC 3339")
 
@@ -61,17 +61,17 @@ class MessageFacts(Document):
     state: str = Field(description="parked, claimed or dead; in the history delivered, cancelled, replaced or dead")
     due: str | None = Field(default=None, description="RFC 3339")
     due_ms: int | None = Field(default=None, description="Unix milliseconds")
-    broker: str | None = None
-    route: str
+    broker: str | None = Field(default=None, description="rabbitmq or kafka")
+    route: str = Field(description="its name in the settings")
     routing_key: str | None = Field(default=None, description="RabbitMQ")
     topic: str | None = Field(default=None, description="Kafka: the intake topic")
     partition: int | None = Field(default=None, description="Kafka: the partition of the intake topic")
     record_key: str | None = Field(default=None, description="Kafka")
-    key: str | None = None
+    key: str | None = Field(default=None, description="the producer's x-delay-key")
     size: int | None = Field(default=None, description="bytes of properties, headers and body")
-    tries: int | None = None
-    arrived: str | None = None
-    arrived_ms: int | None = None
+    tries: int | None = Field(default=None, description="how often postdate has tried to publish it")
+    arrived: str | None = Field(default=None, description="when postdate took it in, RFC 3339")
+    arrived_ms: int | None = Field(default=None, description="the same, Unix milliseconds")
     reason: str | None = Field(default=None, description="why it was not delivered, so far")
     tier: str | None = Field(default=None, description="redis, or cold: it waits in the journal's database alone")
     held: bool = Field(default=False, description="due, but its route is paused, at its max_rate or missing")
@@ -85,10 +85,10 @@ class MessageFacts(Document):
 class PastMessage(MessageFacts):
     """A message that left the store, or became a dead letter, as the history knows it."""
 
-    ended: str
-    ended_ms: int
-    late_ms: int | None = None
-    life: list[LifeEvent]
+    ended: str = Field(description="when it left the store or became a dead letter, RFC 3339")
+    ended_ms: int = Field(description="the same, Unix milliseconds")
+    late_ms: int | None = Field(default=None, description="delivered: milliseconds after its due moment")
+    life: list[LifeEvent] = Field(description="its known moments, in their order")
 
 
 class MessageList(Document):
@@ -145,8 +145,8 @@ class MessageDetails(Document):
     """A message with all that is known of it."""
 
     message: MessageFacts
-    properties: dict[str, Any]
-    headers: dict[str, Any]
+    properties: dict[str, Any] | None = Field(description="null: not kept after the message left the store")
+    headers: dict[str, Any] | None = Field(description="null: not kept after the message left the store")
     origin: dict[str, Any] = Field(default={}, description="where it was published")
     opened: OpenedFacts | None = Field(default=None, description="for `postdate show`, if the caller sees everything")
     body: Body
@@ -165,7 +165,7 @@ class MessageLife(Document):
 
 
 class VerbResult(Document):
-    """What a verb did to a message. State gone: it left the store."""
+    """What a verb did to a message. State gone: what was made due now has left the store already."""
 
     id: str = Field(examples=[ID])
     state: str
@@ -223,22 +223,24 @@ class RestorePreview(Document):
 class OperationFacts(Document):
     """A bulk operation."""
 
-    id: str
-    verb: str
+    id: str = Field(description="for GET and DELETE /operations/ID")
+    verb: str = Field(description="cancel, reschedule, deliver, retry or restore")
     what: str = Field(default="", description="the filter, or how many ids")
-    state: Literal["running", "done", "stopped", "failed"]
-    done: int
-    skipped: int
-    total: int | None
-    started_ms: int
-    ended_ms: int | None
+    state: Literal["running", "done", "stopped", "failed"] = Field(
+        description="stopped: by a person, or its process ended"
+    )
+    done: int = Field(description="messages that were changed")
+    skipped: int = Field(description="messages that were left alone")
+    total: int | None = Field(description="messages to act on; null where they are not counted")
+    started_ms: int = Field(description="Unix milliseconds")
+    ended_ms: int | None = Field(description="Unix milliseconds; null while it runs")
     beat_ms: int | None = Field(default=None, description="when its process last wrote its progress")
-    by: str
-    who: str = ""
-    via: str = ""
-    reason: str
-    text: str
-    counts: RestoreCounts | None = None
+    by: str = Field(description="who, and by which way")
+    who: str = Field(default="", description="who ordered it: the name of the token, or its role")
+    via: str = Field(default="", description="by which way, such as api or cli")
+    reason: str = Field(description="why, as its caller says")
+    text: str = Field(description="why it failed or stopped")
+    counts: RestoreCounts | None = Field(default=None, description="of a restore")
 
 
 class OperationList(Document):
@@ -259,34 +261,36 @@ class DryRun(Document):
 class RouteCounts(Document):
     """The state of a route, and its messages in numbers; null for a route without a store."""
 
-    name: str
-    state: Literal["running", "paused", "draining", "full"]
-    since: str | None = None
-    since_ms: int | None = None
-    by: str | None = None
-    who: str | None = None
-    via: str | None = None
-    reason: str | None = None
-    parked: int | None = None
-    held: int | None = None
-    dead: int | None = None
-    refused: int | None = None
-    cold: int | None = None
-    overdue: int | None = None
-    oldest_overdue_ms: int | None = None
-    oldest_held_ms: int | None = None
-    next_due: str | None = None
-    next_due_ms: int | None = None
+    name: str = Field(description="its name in the settings")
+    state: Literal["running", "paused", "draining", "full"] = Field(
+        description="what operators ordered, or full (max_parked); served says whether an instance runs it"
+    )
+    since: str | None = Field(default=None, description="when that was ordered, RFC 3339")
+    since_ms: int | None = Field(default=None, description="the same, Unix milliseconds")
+    by: str | None = Field(default=None, description="who ordered it, and by which way")
+    who: str | None = Field(default=None, description="who ordered it: the name of the token, or its role")
+    via: str | None = Field(default=None, description="by which way, such as api or cli")
+    reason: str | None = Field(default=None, description="why it was ordered")
+    parked: int | None = Field(default=None, description="messages that wait, held and claimed ones included")
+    held: int | None = Field(default=None, description="due messages of a route that is paused or at its max_rate")
+    dead: int | None = Field(default=None, description="dead letters")
+    refused: int | None = Field(default=None, description="messages that the broker refused, before their next try")
+    cold: int | None = Field(default=None, description="of those that wait, messages that only the journal has")
+    overdue: int | None = Field(default=None, description="messages that are due and neither held nor claimed")
+    oldest_overdue_ms: int | None = Field(default=None, description="for how long the oldest of them has been due")
+    oldest_held_ms: int | None = Field(default=None, description="for how long the oldest held message has been due")
+    next_due: str | None = Field(default=None, description="when the next message is due, RFC 3339")
+    next_due_ms: int | None = Field(default=None, description="the same, Unix milliseconds")
 
 
 class RouteFacts(RouteCounts):
     """A route."""
 
     kind: str = Field(description="delay or retry")
-    broker: str
+    broker: str = Field(description="rabbitmq or kafka")
     intercept: str = Field(description="of a retry route of RabbitMQ: the queue of its consumers")
-    deliver_to: str | list[str]
-    mode: str
+    deliver_to: str | list[str] = Field(description="where postdate publishes: an exchange, topic or queue")
+    mode: str = Field(description="where messages wait: redis, levels, ladder or native")
     received_per_s: float | None = Field(
         default=None,
         description="received by all instances, over 10 s; a route without a store: by the processes beside this API",
@@ -313,35 +317,35 @@ class Routes(Document):
 class MemoryFacts(Document):
     """The memory of one server of the store, in bytes; ``max`` is null without a limit."""
 
-    server: str
-    used: int
-    max: int | None
+    server: str = Field(description="its address; Redis for a single one")
+    used: int = Field(description="bytes")
+    max: int | None = Field(description="bytes (maxmemory)")
 
 
 class StatsFacts(Document):
     """The store and the instances in numbers, and the verdict on them."""
 
-    well: bool
-    sentence: str
-    now: str
-    parked: int
-    held: int
-    claimed: int
-    dead: int
-    overdue: int
-    refused_waiting: int
-    cold: int = 0
-    oldest_overdue_ms: int
-    next_due: str | None
-    ever: dict[str, int]
-    memory: list[MemoryFacts]
-    bytes_per_message: int | None
-    refuses_writes: bool = False
-    warnings: list[str]
-    routes: list[RouteCounts]
-    instances: list[dict[str, Any]]
-    silent: dict[str, int] = {}
-    without_store: list[str] = []
+    well: bool = Field(description="whether all is well")
+    sentence: str = Field(description="the verdict, as /readyz and the page show it")
+    now: str = Field(description="the store's clock, RFC 3339")
+    parked: int = Field(description="messages that wait, held and claimed ones included")
+    held: int = Field(description="due messages of routes that are paused or at their max_rate")
+    claimed: int = Field(description="messages that are being sent")
+    dead: int = Field(description="dead letters")
+    overdue: int = Field(description="due messages that are not held, with those that wait too long for a confirm")
+    refused_waiting: int = Field(description="messages that the broker refused, before their next try")
+    cold: int = Field(default=0, description="of those that wait, messages that only the journal has")
+    oldest_overdue_ms: int = Field(description="for how long the oldest overdue message has been due; 0 for none")
+    next_due: str | None = Field(description="when the next message is due, RFC 3339")
+    ever: dict[str, int] = Field(description="messages since the store was first used, by what became of them")
+    memory: list[MemoryFacts] = Field(description="of each server that holds data")
+    bytes_per_message: int | None = Field(description="an estimate, in Redis")
+    refuses_writes: bool = Field(default=False, description="Redis takes no writes, so instances cannot report")
+    warnings: list[str] = Field(description="sentences without a full stop")
+    routes: list[RouteCounts] = Field(description="routes with messages or an order")
+    instances: list[dict[str, Any]] = Field(description="the report of each running instance")
+    silent: dict[str, int] = Field(default={}, description="by instance that no longer reports: for how long (ms)")
+    without_store: list[str] = Field(default=[], description="routes that have no counts here")
 
 
 class AuditFacts(Document):

@@ -96,7 +96,7 @@ class Verb:
         if word == Answer.NONE:
             return missing(message_id)
         if State(word) in self.states:
-            return _result(message_id, self.becomes.value)
+            return _result(message_id, self.done if self.becomes is State.GONE else self.becomes.value)
         return _result(message_id, State(word).value, _REFUSALS[word], REFUSED)
 
 

@@ -232,12 +232,12 @@ class TestFine:
         (due,) = shell.rows("deliver", "--key", "order-1", "--route", "orders")
         assert due["due"] < before
         (gone,) = shell.rows("cancel", "--key", "order-1")
-        assert (gone["id"], gone["state"]) == (one, "gone")
+        assert (gone["id"], gone["state"]) == (one, "cancelled")
         assert shell.states() == {}
 
     def test_commands_take_several_ids(self, shell: Shell) -> None:
         ids = [shell.send("--routing-key", str(n)) for n in range(3)]
-        assert {row["state"] for row in shell.rows("cancel", *ids)} == {"gone"}
+        assert {row["state"] for row in shell.rows("cancel", *ids)} == {"cancelled"}
 
     def test_a_moment_is_kept_to_the_millisecond(self, shell: Shell) -> None:
         shell.send("--key", "k")
@@ -640,7 +640,7 @@ class TestHowItEnds:
         shell("cancel", gone)
         code, out = shell.ended("cancel", parked, gone, claimed, "-o", "json")
         assert code == 5
-        assert [row["state"] for row in json.loads(out)] == ["gone", "cancelled", "claimed"]
+        assert [row["state"] for row in json.loads(out)] == ["cancelled", "cancelled", "claimed"]
         assert shell.states() == {claimed: "claimed"}
 
     def test_130_where_it_was_interrupted(self, shell: Shell) -> None:
@@ -696,7 +696,7 @@ class TestHostileMessages:
 
     def test_a_hostile_key_finds_its_message(self, shell: Shell, one: str) -> None:
         assert shell.rows("cancel", "--key", f"k{HOSTILE}") == [
-            {"id": one, "state": "gone", "due": None, "due_ms": None, "text": "", "code": 0}
+            {"id": one, "state": "cancelled", "due": None, "due_ms": None, "text": "", "code": 0}
         ]
 
     def test_an_error_about_it_is_harmless_too(self, shell: Shell, one: str) -> None:

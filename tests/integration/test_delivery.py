@@ -358,7 +358,7 @@ def test_commands_find_a_message_by_its_correlation_id_where_the_route_says_so(
     assert listed["key"] == "task-1"
     assert order("show", "task-1")["body"] == "task-1"
     (cancelled,) = order("cancel", "task-1")
-    assert (cancelled["id"], cancelled["state"]) == (listed["id"], "gone")
+    assert (cancelled["id"], cancelled["state"]) == (listed["id"], "cancelled")
     assert order("list", "not this") == []
     order("deliver", "task-2")
     assert bodies(line.receive_until(2, 1.2)) == {b"task-2"}

@@ -60,7 +60,7 @@ def test_dead_letters_of_routes_that_need_no_store_any_more_are_listed_shown_ret
     assert f"Warning: Route orders has no store (mode levels). {IN_BROKER}" in shell.said
     assert json.loads(shell("retry", "--all", "--reason", "unroutable", "--yes", "-o", "json"))["done"] == 1
     assert shell.states() == {first: "parked", second: "dead"}
-    assert [row["state"] for row in shell.rows("cancel", first, second)] == ["gone", "gone"]
+    assert [row["state"] for row in shell.rows("cancel", first, second)] == ["cancelled", "cancelled"]
     for words in (["list", "--state", "dead"], ["stats"], ["show", first]):
         assert shell.ended(*words) == (5, "")
         assert f"route orders has no store (mode levels). {IN_BROKER}" in shell.said
@@ -74,7 +74,7 @@ def test_what_is_still_parked_is_found_by_its_key_and_moved(shell: LeftStore) ->
     assert shell.ended("cancel", "--key", "order-2", "--route", "orders")[0] == 3
     assert f"on route 'orders'. Route orders has no store (mode levels). {IN_BROKER}" in shell.said
     assert shell.ended("send", "orders", "body", "--in", "1h")[0] == 5
-    assert [row["state"] for row in shell.rows("cancel", "--key", "order-1", "--route", "orders")] == ["gone"]
+    assert [row["state"] for row in shell.rows("cancel", "--key", "order-1", "--route", "orders")] == ["cancelled"]
 
 
 @pytest.mark.parametrize("beside", ["bills of Kafka", "bills of RabbitMQ", "bills of Kafka alone"])
@@ -88,7 +88,7 @@ def test_what_is_left_is_seen_beside_a_route_that_has_a_store(shell: LeftStore, 
     assert json.loads(shell("show", one, "-o", "json"))["body"] == "dead body"
     assert shell.rows("list", "--route", "bills") == []
     assert shell.said == ""
-    assert [row["state"] for row in shell.rows("cancel", one)] == ["gone"]
+    assert [row["state"] for row in shell.rows("cancel", one)] == ["cancelled"]
 
 
 def test_a_route_without_a_store_of_which_nothing_can_be_left_is_refused_beside_one_with_a_store(

@@ -250,6 +250,14 @@ def test_the_exit_code_says_whether_nothing_was_found_or_a_name_is_wrong(
     assert asyncio.run(shell.stores.kept.orders()) == {}
 
 
+def test_show_prints_what_it_finds_and_complains_of_the_rest(shell: Shell) -> None:
+    known, unknown = shell.park("a"), "1gd4r5kq2000ab3c9d00"
+    code, out = shell("show", known, unknown, "-o", "json")
+    assert (code, json.loads(out)["id"]) == (NOT_FOUND, known)
+    assert f"No message has id {unknown}: " in shell.err
+    assert shell("show", known, unknown, "--raw") == (NOT_FOUND, "")
+
+
 def test_a_message_whose_bytes_cannot_be_read_is_shown_as_it_is_and_passed_over_by_a_header_filter(
     shell: Shell,
 ) -> None:

@@ -48,7 +48,7 @@ async def test_a_scheduled_message_is_listed_shown_rescheduled_delivered_and_can
         assert moved["due_ms"] == row["due_ms"] + HOUR_MS
         now = await client.call("POST", f"/messages/{one}/deliver")
         assert now["due_ms"] == client.stores.memory.now_ms()
-        assert (await client.call("DELETE", f"/messages/{one}"))["state"] == "gone"
+        assert (await client.call("DELETE", f"/messages/{one}"))["state"] == "cancelled"
         assert (await client.get("/messages"))["messages"] == []
         await client.get("/messages/1gd4r5kq2000ab3c9d00", 404)
 
@@ -156,6 +156,14 @@ async def test_a_wrong_message_is_refused_in_a_sentence(wrong: dict[str, object]
         assert (await client.get("/messages"))["messages"] == []
 
 
+async def test_a_body_that_is_not_json_is_a_bad_request_in_a_sentence() -> None:
+    async with api() as client:
+        sent = {"Content-Type": "application/json"}
+        answer = await client.client.request("POST", "/api/v1/messages", content=b'{"route": ', headers=sent)
+        assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
+        assert answer.json()["detail"] == "The body is not valid JSON: Expecting value at character 10."
+
+
 async def test_a_message_that_left_the_store_is_answered_from_the_history() -> None:
     async with api() as client:
         one = await client.schedule(key="order-3")
@@ -166,6 +174,7 @@ async def test_a_message_that_left_the_store_is_answered_from_the_history() -> N
         assert details["message"]["state"] == "cancelled"
         assert {event["what"] for event in details["life"]} == {"received", "due", "cancelled"}
         assert "no longer in the store" in details["body"]["hidden"]
+        assert (details["headers"], details["properties"]) == (None, None), "it had some; they are not kept"
         (row,) = (await client.get("/messages", state="history"))["messages"]
         assert (row["id"], row["reason"]) == (one, "wrong address")
         assert (await client.get("/messages", state="history", route="bills"))["messages"] == []
