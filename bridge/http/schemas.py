@@ -120,14 +120,14 @@ class Bulk(NewDue):
 class Restore(WithReason):
     """What to restore from the journal; what is left out does not restrict."""
 
-    route: Given = None
-    key: Given = None
+    route: Given = Field(None, description="its name in the settings")
+    key: Given = Field(None, description="the whole x-delay-key")
     ids: Annotated[list[str] | None, Field(min_length=1, max_length=_LONGEST, fail_fast=True)] = None
     due_after: Given = Field(None, examples=["-1h"], description="a time, or a duration from now")
-    due_before: Given = None
+    due_before: Given = Field(None, description="a time, or a duration from now")
     cancelled: bool = Field(False, description="also what was cancelled or replaced, as far back as journal.keep")
     overdue: Overdue = Field(Overdue.DELIVER, description="what becomes of messages whose due moment has passed")
-    dry_run: bool = False
+    dry_run: bool = Field(False, description="only count")
     max_rate: int | None = Field(None, ge=1, le=100_000, description="messages per second")
 
 

@@ -57,7 +57,7 @@ class RetryFacts(Document):
 class MessageFacts(Document):
     """A message without its body."""
 
-    id: str = Field(examples=[ID])
+    id: str = Field(examples=[ID], description="its x-delay-id")
     state: str = Field(description="parked, claimed or dead; in the history delivered, cancelled, replaced or dead")
     due: str | None = Field(default=None, description="RFC 3339")
     due_ms: int | None = Field(default=None, description="Unix milliseconds")
@@ -122,10 +122,10 @@ class PastList(Document):
 class Body(Document):
     """The body of a message: text, or base64 where it is not UTF-8; neither where it is hidden or no longer there."""
 
-    size: int | None
-    text: str | None = None
-    base64: str | None = None
-    truncated: bool = False
+    size: int | None = Field(description="bytes of the whole body")
+    text: str | None = Field(default=None, description="where it is UTF-8")
+    base64: str | None = Field(default=None, description="where it is not UTF-8")
+    truncated: bool = Field(default=False, description="whether only the first bytes are here")
     hidden: str = Field(default="", description="why it is not shown")
 
     @property
@@ -168,13 +168,15 @@ class VerbResult(Document):
     """What a verb did to a message. State gone: what was made due now has left the store already."""
 
     id: str = Field(examples=[ID])
-    state: str
-    due: str | None = None
-    due_ms: int | None = None
-    text: str = ""
+    state: str = Field(
+        description="what it is now: parked, claimed, dead, gone, cancelled, ... or none for an unknown id"
+    )
+    due: str | None = Field(default=None, description="RFC 3339")
+    due_ms: int | None = Field(default=None, description="Unix milliseconds")
+    text: str = Field(default="", description="why nothing was done, or a remark")
     code: int = Field(default=0, description="the exit code of a command: 0, 3 not found, 5 refused")
     at: str | None = Field(default=None, description="refused: when it left the store")
-    at_ms: int | None = None
+    at_ms: int | None = Field(default=None, description="the same, Unix milliseconds")
     lease_until: str | None = Field(default=None, description="refused, because it is being sent: when its lease ends")
 
 
@@ -188,8 +190,8 @@ class Scheduled(Document):
     """A message that was parked."""
 
     id: str = Field(examples=[ID])
-    due: str
-    due_ms: int
+    due: str = Field(description="RFC 3339")
+    due_ms: int = Field(description="Unix milliseconds")
 
 
 class SearchResult(Document):

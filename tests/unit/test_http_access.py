@@ -85,7 +85,19 @@ async def test_every_route_is_documented_with_summary_role_and_errors() -> None:
             assert operation["x-role"] in ("viewer", "operator", "admin")
             assert operation["responses"].keys() >= {"401", "403", "422", "503"}
             assert "application/problem+json" in operation["responses"]["401"]["content"]
-    assert "HTTPValidationError" not in document["components"]["schemas"]
+    schemas = document["components"]["schemas"]
+    assert "HTTPValidationError" not in schemas
+    for name in (
+        "NewMessage",
+        "MessageFacts",
+        "RouteCounts",
+        "RouteFacts",
+        "StatsFacts",
+        "OperationFacts",
+        "BulkFilter",
+    ):
+        described = {field for field, schema in schemas[name]["properties"].items() if "description" in schema}
+        assert described == schemas[name]["properties"].keys(), name
 
 
 def test_the_example_of_an_error_is_one_that_the_api_answers() -> None:
@@ -261,7 +273,7 @@ async def test_a_body_is_bounded_by_what_its_path_needs(method: str, path: str, 
         assert answer.status_code == 413
         assert str(most) in answer.json()["detail"]
         answer = await client.client.request(method, f"/api/v1{path}", content=b" " * most, headers=headers)
-        assert answer.status_code == 422
+        assert answer.status_code == (400 if most == 64 * 1024 else 422), "no JSON, or too much of it to be read"
 
 
 async def test_the_largest_message_is_bounded_by_limits_max_body() -> None:
@@ -287,23 +299,23 @@ async def test_many_unknown_members_are_answered_briefly() -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("body", "status"),
     [
-        b"{" + b",".join(b'"%d":0' % number for number in range(2000)) + b"}",
-        b'{"filter": {' + b",".join(b'"%d":0' % number for number in range(2000)) + b"}}",
-        b"[" + b"[]," * 100_000 + b"0]",
-        b"[" * 300_000,
-        json.dumps({f"{number:x}": 0 for number in range(80_000)}).encode(),
-        b'{"reason": "' + b'\\"' * 300_000,
+        (b"{" + b",".join(b'"%d":0' % number for number in range(2000)) + b"}", 422),
+        (b'{"filter": {' + b",".join(b'"%d":0' % number for number in range(2000)) + b"}}", 422),
+        (b"[" + b"[]," * 100_000 + b"0]", 422),
+        (b"[" * 300_000, 422),
+        (json.dumps({f"{number:x}": 0 for number in range(80_000)}).encode(), 422),
+        (b'{"reason": "' + b'\\"' * 300_000, 400),
     ],
     ids=["members", "inner members", "empty lists", "depth", "80,000 members", "a text without its end"],
 )
-async def test_json_that_costs_more_than_its_bytes_is_refused_at_once(body: bytes) -> None:
+async def test_json_that_costs_more_than_its_bytes_is_refused_at_once(body: bytes, status: int) -> None:
     async with api() as client:
         began_s = time.monotonic()
         headers = {"Content-Type": "application/json"}
         answer = await client.client.post("/api/v1/bulk", content=body, headers=headers)
-        assert answer.status_code == 422
+        assert answer.status_code == status
         assert len(answer.content) < 1000
         assert time.monotonic() - began_s < 5
 
