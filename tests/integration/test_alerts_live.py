@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,13 @@ import pytest
 from tests import preloaded
 from tests.alert_line import Page, check_firing, scraped
 from tests.bridge_line import QUICK, merged
-from tests.bridge_process import shortened
 from tests.delay_line import Line, delay
-from tests.devstack.fixtures import StartRedis
+from tests.devstack.databases import DATABASES
+from tests.devstack.fixtures import StartRedis, need
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
-from tests.http_line import FRESH, FRESH_PAGE, HttpLine
+from tests.http_line import FRESH_PAGE, HttpLine
 from tests.unit.raw_properties import Props
 
 pytestmark = pytest.mark.rabbitmq
@@ -259,22 +258,24 @@ def test_a_redis_that_is_away_fires_the_alerts_of_connection_readiness_and_canar
 def test_a_journal_whose_database_is_away_fires_its_alerts(
     rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path
 ) -> None:
-    http, file = HttpLine(), tmp_path / "journal.db"
-    journal = {"journal": {"url": f"sqlite:///{file}", "cold_after": "1m"}}
-    with Line(rabbitmq.url, redis_server.url, tmp_path, {**http.settings, **journal}) as line:
-        line.command = shortened(FRESH, "adapters.sql.engine._CONNECT_S=1")  # how long SQLite waits for a lock
+    http = HttpLine()
+    with ExitStack() as opened:
+        database = opened.enter_context(need(DATABASES["postgresql"]))
+        journal = {"journal": {"url": database.url, "cold_after": "1m"}}
+        line = opened.enter_context(Line(rabbitmq.url, redis_server.url, tmp_path, {**http.settings, **journal}))
+        line.command = FRESH_PAGE
         line.start()
         http.wait("/readyz", 200)
         before = scraped(http)
         check_firing(set(), before, before, tmp_path)
-        with closing(sqlite3.connect(file, isolation_level=None)) as other:
-            other.execute("BEGIN EXCLUSIVE")
-            line.publish(Props([delay(3_600_000)]), b"no row")
-            sample = 'postdate_journal_unwritten_age_seconds{instance="a"}'
-            wait_for(lambda: scraped(http)[0][sample] > 1, "a message without a row", 30)
-            late = 'postdate_journal_loader_behind_seconds{instance="a"}'
-            wait_for(lambda: scraped(http)[0][late] > 0, "cold messages may be late", 45)
-            after = scraped(http)
+        database.kill()
+        line.publish(Props([delay(3_600_000)]), b"no row")
+        sample = 'postdate_journal_unwritten_age_seconds{instance="a"}'
+        wait_for(lambda: scraped(http)[0][sample] > 1, "a message without a row", 30)
+        late = 'postdate_journal_loader_behind_seconds{instance="a"}'
+        wait_for(lambda: scraped(http)[0][late] > 0, "cold messages may be late", 45)
+        after = scraped(http)
+        database.start()
         check_firing({"PostdateJournalBehind", "PostdateColdLate"}, before, after, tmp_path)
         wait_for(lambda: scraped(http)[0][sample] == scraped(http)[0][late] == 0, "its row, and the loader", 30)
 
