@@ -62,7 +62,7 @@ aiokafka.conn.AIOKafkaConnection = LimitedConnection
 
 
 class LastingClient(AIOKafkaClient):
-    """A client that lives long. Each of its connections reads password and certificates again."""
+    """A client that lives long. Each of its connections reads password and certificates again. It keeps all topics."""
 
     rules: Kafka
     #: Connections that open, by node and group.
@@ -70,6 +70,11 @@ class LastingClient(AIOKafkaClient):
     #: Connections that wait for their last answers.
     retired: set[LimitedConnection]
     _tasks: set[asyncio.Task[None]]
+
+    def add_topic(self, topic: str) -> Any:
+        """Ask for the metadata of a topic, too. A client of all topics has no list of them, and aiokafka would begin
+        one: from then on it would know this topic alone, and a pattern would match no other."""
+        return super().add_topic(topic) if self._topics else self.force_metadata_update()
 
     @property
     def _sasl_plain_password(self) -> str:
