@@ -15,7 +15,7 @@ from bridge.cli.acting import operate, settings_for
 from bridge.cli.filters import Filters, criteria_in, key_in, with_filters
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import rounded, rows, table, wait
-from bridge.cli.select import explain_nothing, no_match
+from bridge.cli.select import explain_nothing
 from bridge.core.errors import SettingsError
 from bridge.core.state import State
 from bridge.delay.duration import read_moment_ms
@@ -123,10 +123,10 @@ def list_messages(
     found = operate(settings, gather, route)
     # Of what left the store, the reason may be the note of an operator.
     reason = None if state is Listed.HISTORY else filters["reason"]
-    # No head before an error.
-    if found.rows or output is not Output.TEXT or not no_match(settings, route, reason):
-        _print(settings, output, state, found)
-    if not found.rows:
+    if not found.rows and output is Output.TEXT:  # no head before an error
+        explain_nothing(settings, route, reason)
+    _print(settings, output, state, found)
+    if not found.rows and output is not Output.TEXT:
         explain_nothing(settings, route, reason)
     if found.more:
         say(f"More than {limit} messages match. Use --limit, --all, or a filter.")

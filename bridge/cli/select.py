@@ -48,15 +48,11 @@ async def _configured(operator: Operator, settings: Settings) -> list[str]:
     return list(settings.routes) if api_address() is None else [route.name for route in await operator.routes()]
 
 
-def no_match(settings: Settings, route: str | None, reason: str | None) -> str:
-    """Return why no message can match: the route is not configured, or no reason starts like this; "" for neither."""
-    names = [] if route is None else operate(settings, lambda operator: _configured(operator, settings))
-    return strange_filter(names, route, reason)
-
-
 def explain_nothing(settings: Settings, route: str | None, reason: str | None) -> None:
-    """Explain why nothing was found. Raises ``SettingsError`` for what ``no_match`` names."""
-    if text := no_match(settings, route, reason):
+    """Explain why nothing was found. Raises ``SettingsError`` for a route that is not configured, and for a reason with
+    which none starts."""
+    names = [] if route is None else operate(settings, lambda operator: _configured(operator, settings))
+    if text := strange_filter(names, route, reason):
         raise SettingsError(text)
     if api_address() is None and (text := no_store(settings, route)):
         complain(f"Warning: {text[0].upper()}{text[1:]}.")
