@@ -36,8 +36,9 @@ class Journaling:
     def loops(
         self, shards: Callable[[], Collection[int]], able: Callable[[], bool], health: Health
     ) -> list[Coroutine[None, None, None]]:
-        """Return the loops. The process drains ``shards``. Where it cannot deliver, perhaps no process can, and nobody
-        drains any: then it carries the moves of all, because operators and producers cancel meanwhile."""
+        """Return the loops. The process drains ``shards``, and carries their moves. A process that is not ``able`` to
+        deliver drains none, and perhaps no other drains any. It carries the moves of all shards then, because operators
+        and producers still cancel."""
 
         def carried() -> Collection[int]:
             return shards() or (() if able() else range(self.store.shards))
@@ -191,6 +192,6 @@ def _unparked(
 ) -> list[bytes]:
     """Return the ids of rows whose messages the store does not have: of two for one record, it has parked one at most.
     ``handled``: it met their records for the first time. Pure."""
-    there, new = ({entry.id for entry in some} for some in (parked, handled))
+    there, new = ({entry.id for entry in rows} for rows in (parked, handled))
     ours = [entry.id for entry in entries if entry.origin is not None and entry.id not in there]
     return ours + [rival for rival, message_id in rivals.items() if message_id in new]

@@ -29,7 +29,8 @@ _IDS_MAX, _ENVELOPES_MAX = 20_000, 50
 _BEHIND_MS = 30_000
 #: The writer has written what was parked so long ago, unless the database is away.
 _WRITTEN_MS = 3000
-#: How long rows are deleted in one pass, so many in a transaction: faster than they can come.
+#: The pause between two passes (s), how long a pass deletes rows (s), and the most rows of one transaction: they go
+#: faster than they can come.
 _PRUNE_EVERY_S, _PRUNE_S, _PRUNED_MAX = 60.0, 0.25, 1000
 
 
