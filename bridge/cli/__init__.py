@@ -81,6 +81,7 @@ def _sentence(text: str) -> str:
 def _interrupt(number: int, at: object) -> None:
     """End a command at Ctrl-C. Python's own handler would let asyncio cancel its work instead, and redis-py swallows a
     cancellation while it connects. ``run`` installs its own handler."""
+    sys.unraisablehook = lambda unraisable: None  # what the interrupt left half built complains when it is collected
     raise KeyboardInterrupt
 
 

@@ -656,6 +656,22 @@ class TestHowItEnds:
         assert process.returncode == 130
         assert b"Traceback" not in said
 
+    def test_an_interrupt_while_a_connection_is_made_causes_no_traceback(self) -> None:
+        """A transport of asyncio that an exception leaves half built complains when it is collected."""
+        interrupted = (
+            "import os, signal, sys\n"
+            "from asyncio.selector_events import _SelectorTransport as Transport\n"
+            "from bridge.cli import main\n"
+            "Transport.set_protocol = lambda self, protocol: os.kill(os.getpid(), signal.SIGINT)\n"
+            "sys.argv = ['postdate', 'list']\n"
+            "main()\n"
+        )
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            environ = {**os.environ, "POSTDATE_REDIS__URL": f"redis://127.0.0.1:{server.getsockname()[1]}/0"}
+            command = [sys.executable, "-c", interrupted]
+            ended = subprocess.run(command, env=environ, stderr=subprocess.PIPE, timeout=20, check=False)
+        assert (ended.returncode, ended.stderr) == (130, b"Interrupted.\n")
+
     def test_a_reader_that_closes_the_pipe_causes_no_traceback(self, shell: Shell) -> None:
         for n in range(5):
             shell.send("--routing-key", str(n))
