@@ -59,8 +59,9 @@ class Verb:
     """One thing that operators do to messages.
 
     It changes those in ``states``, which then are ``becomes``, except those that it ``spares`` by state and reason.
-    ``title``, ``done`` and ``text`` are words for people, ``summary`` and ``help`` those of its endpoint, and
-    ``method`` is that of the endpoint, POST for a path with its name. ``takes_due``: it needs a due moment.
+    ``title``, ``done`` and ``text`` are words for people, true of one message and of many. ``summary`` and ``help``
+    are those of its endpoint, and ``method`` is that of the endpoint, POST for a path with its name. ``takes_due``: it
+    needs a due moment.
     """
 
     name: VerbName
@@ -129,7 +130,7 @@ DELIVER = Verb(
     "deliver",
     "Deliver now",
     "due now",
-    "Due now: postdate publishes them at once.",
+    "Due now: postdate publishes at once.",
     (State.PARKED,),
     State.PARKED,
     _reschedule,
@@ -140,7 +141,7 @@ RESCHEDULE = Verb(
     "reschedule",
     "Reschedule",
     "rescheduled",
-    "They get another due moment. One in the past means now.",
+    "The due moment changes. One in the past means now.",
     (State.PARKED,),
     State.PARKED,
     _reschedule,
@@ -153,7 +154,7 @@ CANCEL = Verb(
     "cancel",
     "Cancel",
     "cancelled",
-    "They are deleted and never delivered. Only a journal can bring them back.",
+    "Deleted and never delivered. Only a journal can undo this.",
     (State.PARKED, State.DEAD),
     State.GONE,
     _cancel,
@@ -165,7 +166,7 @@ RETRY = Verb(
     "retry",
     "Retry",
     "retried",
-    "They are parked again, due now, with their full number of tries.",
+    "Parked again, due now, with the full number of tries.",
     (State.DEAD,),
     State.PARKED,
     _retry,

@@ -13,21 +13,21 @@ export const VERBS = {
     name: "Deliver now",
     key: "d",
     states: ["parked"],
-    text: "Due now: postdate publishes them at once.",
+    text: "Due now: postdate publishes at once.",
     done: "due now",
   },
   reschedule: {
     name: "Reschedule",
     key: "r",
     states: ["parked"],
-    text: "They get another due moment. One in the past means now.",
+    text: "The due moment changes. One in the past means now.",
     done: "rescheduled",
   },
   cancel: {
     name: "Cancel",
     key: "c",
     states: ["parked", "dead"],
-    text: "They are deleted and never delivered. Only a journal can bring them back.",
+    text: "Deleted and never delivered. Only a journal can undo this.",
     done: "cancelled",
     danger: true,
   },
@@ -35,7 +35,7 @@ export const VERBS = {
     name: "Retry",
     key: "t",
     states: ["dead"],
-    text: "They are parked again, due now, with their full number of tries.",
+    text: "Parked again, due now, with the full number of tries.",
     done: "retried",
   },
 };
@@ -166,7 +166,7 @@ function One({ verb, message, then }) {
   };
   return html`<${Dialog} title=${`${name}: ${message.key || message.id}`}>
     <form onSubmit=${act}>
-      <p>${text.replace("They are", "It is").replace("They get", "It gets").replace("publishes them", "publishes it").replace("with their", "with its")}</p>
+      <p>${text}</p>
       <p class="dim"><code>${message.id}</code> of route ${message.route}. <${Due} message=${message} at=${message.seen_ms} /></p>
       ${verb === "reschedule" && html`<${DueInput} onChange=${setDue} />`}
       <${Reason} value=${reason} onInput=${setReason} />
