@@ -366,7 +366,8 @@ class Relay:
     def _dead_letter_refused(self, carried: Carried, refusal: Refusal) -> None:
         """Retry a dead letter endlessly, without its reason: there is nowhere else to keep it."""
         words = f"a dead letter cannot be stored, and enough of them block their route: {refusal.reason}"
-        self._health.say(Subject("dead letters"), words, for_s=60, cause=refusal.reason.cause)
+        subject = Subject("dead letters", self._packing.route_of(carried.delivery))
+        self._health.say(subject, words, for_s=60, cause=refusal.reason.cause)
         if not refusal.lasting:
             self._mend()
         plain = self._packing.parcel(carried.delivery, _PLAIN, carried.due_ms)

@@ -117,9 +117,10 @@ def calls() -> tuple[Called, ...]:
 
 
 @cache
-def reports() -> dict[str, set[str]]:
-    """Return the subjects of `Health.say` with their sentences, as far as they are literals."""
-    found: dict[str, set[str]] = {}
+def reports() -> dict[str, tuple[set[str], set[str]]]:
+    """Return the subjects of `Health.say` with their sentences, as far as they are literals, and the files that say
+    them."""
+    found: dict[str, tuple[set[str], set[str]]] = {}
     for source, scope, called, call in calls():
         if called not in SAYS or (called == "say" and "health" not in ast.unparse(call.func)):
             continue  # what the command line prints
@@ -127,14 +128,16 @@ def reports() -> dict[str, set[str]]:
         subjects = texts_of(subject, source, scope)
         assert subjects or source.path in PASSED_ON, f"{source.path}:{call.lineno}: an unknown subject"
         for text in subjects:
-            found.setdefault(text, set()).update(texts_of(sentence, source, scope))
-    for key in looked_for():
-        found.setdefault(key, set())
+            sentences, files = found.setdefault(text, (set(), set()))
+            sentences |= texts_of(sentence, source, scope)
+            files.add(source.path)
+    for key, path in looked_for():
+        found.setdefault(key, (set(), set()))[1].add(path)
     return found
 
 
-def looked_for() -> Iterator[str]:
-    """Yield the subjects in the dictionaries of ``LOOKS``."""
+def looked_for() -> Iterator[tuple[str, str]]:
+    """Yield the subjects in the dictionaries of ``LOOKS``, with their files."""
     for source in sources():
         if not source.path.endswith(tuple(LOOKS.values())):
             continue
@@ -143,7 +146,7 @@ def looked_for() -> Iterator[str]:
                 for node in walked(look):
                     keys = [node.key] if isinstance(node, ast.DictComp) else []
                     keys += [key for key in node.keys if key] if isinstance(node, ast.Dict) else []
-                    yield from (text for key in keys for text in texts_of(key, source, look))
+                    yield from ((text, source.path) for key in keys for text in texts_of(key, source, look))
 
 
 @cache
@@ -187,6 +190,10 @@ def test_the_page_has_every_subject_that_health_reports_and_no_other() -> None:
     assert codes("Troubles") == set(reports())
 
 
+def test_one_file_alone_reports_a_subject_because_two_would_clear_each_other() -> None:
+    assert {subject: files for subject, (_, files) in reports().items() if len(files) > 1} == {}
+
+
 def test_the_page_has_every_warning_and_error_of_the_log_and_no_other() -> None:
     assert codes("Other log lines") | {"trouble"} == log_lines()
 
@@ -200,7 +207,7 @@ def test_the_page_has_every_reason_of_a_message_and_no_other() -> None:
 @pytest.mark.parametrize("subject", sorted(codes("Troubles")))
 def test_the_page_has_the_sentences_of_a_subject(subject: str) -> None:
     page = PAGE.read_text()
-    for sentence in reports()[subject]:
+    for sentence in reports()[subject][0]:
         first = fragments(sentence, f"{HOLE}|[.:,] ")[:1]
         assert all(fragment in page for fragment in first), sentence
 
