@@ -254,12 +254,16 @@ class Settler:
 
     async def once(self) -> None:
         """One pass: tell the store all results. What it does not take stays for the next pass."""
-        await self._tell(self._confirmed, self._store.settle, lambda claim: claim)
-        await self._tell(self._releases, self._store.release, lambda release: release.claim)
-        await self._tell(self._burials, self._store.bury, lambda burial: burial[0])
+        await self._tell("settle", self._confirmed, self._store.settle, lambda claim: claim)
+        await self._tell("release", self._releases, self._store.release, lambda release: release.claim)
+        await self._tell("bury", self._burials, self._store.bury, lambda burial: burial[0])
 
     async def _tell(
-        self, waiting: list[T], tell: Callable[[Sequence[T]], Awaitable[int]], claim_of: Callable[[T], Claim]
+        self,
+        call: str,
+        waiting: list[T],
+        tell: Callable[[Sequence[T]], Awaitable[int]],
+        claim_of: Callable[[T], Claim],
     ) -> None:
         left = len(waiting)  # what comes meanwhile is gathered for the next pass
         while left > 0:
@@ -276,7 +280,7 @@ class Settler:
                 batch = [row for row in batch if claim_of(row).shard not in error.shards]
             else:
                 del waiting[: len(batch)]
-                self._metrics.store_s["settle"].add(time.monotonic() - began_s)
+                self._metrics.store_s[call].add(time.monotonic() - began_s)
             self._finish([claim_of(row) for row in batch], settled)
 
     def _set_aside(self, waiting: list[T], rows: list[T]) -> None:

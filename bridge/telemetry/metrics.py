@@ -18,7 +18,7 @@ from bridge.telemetry.lateness import LATENESS_BOUNDS_MS
 DELAY_BOUNDS_MS = (1e3, 1e4, 6e4, 3e5, 9e5, 3.6e6, 2.16e7, 8.64e7, 6.048e8, 2.592e9)
 STAGE_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 #: The calls to the store that are measured.
-STORE_CALLS = ("park", "claim", "settle")
+STORE_CALLS = ("park", "claim", "settle", "release", "bury")
 _LAG_EVERY_S = 0.25
 
 

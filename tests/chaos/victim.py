@@ -1,7 +1,7 @@
 """``postdate run`` that kills itself when one stage runs for the n-th time.
 
 It is built like the real one, then methods of the finished objects are wrapped. The tests run it as a script:
-``python -m tests.chaos.victim --config FILE STEP N``.
+``python -m tests.chaos.victim STEP N --config FILE``.
 """
 
 from __future__ import annotations

@@ -79,6 +79,17 @@ async def test_a_refused_message_comes_again_later_with_one_try_more() -> None:
     assert house.parked() == 0
 
 
+async def test_each_call_to_the_store_is_measured_as_what_it_is() -> None:
+    house = House()
+    house.sink.script(FULL, TOO_LARGE)
+    house.publish("released")
+    house.publish("buried")
+    await house.park()
+    await house.deliver()
+    measured = {call: sum(times.counts) for call, times in house.metrics.store_s.items()}
+    assert measured == {"park": 1, "claim": 1, "settle": 0, "release": 1, "bury": 1}
+
+
 async def test_a_message_that_is_refused_for_the_last_time_is_dead_with_its_reason() -> None:
     house = House()
     house.sink.script(FULL, FULL, FULL)
