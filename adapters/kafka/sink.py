@@ -151,10 +151,6 @@ class KafkaSink(Generic[L]):
         """Set the listener for results. The wiring calls this once, before the sink connects."""
         self._answered = answered
 
-    def ready(self) -> bool:
-        """Whether a broker answers."""
-        return self._reachable
-
     def able(self) -> bool:
         """Whether the sink may publish."""
         return self._reachable

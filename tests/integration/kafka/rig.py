@@ -267,7 +267,7 @@ class Sink:
 
     async def __aenter__(self) -> Self:
         self._run = asyncio.create_task(self.sink.run())
-        await until(self.sink.ready, "the sink is not ready")
+        await until(self.sink.able, "the sink is not ready")
         return self
 
     async def __aexit__(

@@ -199,7 +199,7 @@ async def test_a_producer_out_of_sequence_is_replaced_and_each_of_its_records_is
         assert producer is not None
         producer._txn_manager.increment_sequence_number(TopicPartition(topic, 0), 5)
         assert set(words(await sink.publish(*(claim(n, small(n)) for n in range(1, 50))))) == {"unknown"}
-        await until(lambda: sink.sink.ready() and sink.sink._producer is not producer, "no new producer")
+        await until(lambda: sink.sink.able() and sink.sink._producer is not producer, "no new producer")
         assert set(words(await sink.publish(*(claim(n, small(n)) for n in range(1, 50))))) == {"confirmed"}
     assert [record.value for record in await topics.read(topic, 50)] == [b"%d" % n for n in range(50)]
 

@@ -167,7 +167,7 @@ async def test_a_client_without_answers_reports_it_and_recovers_by_itself(
         await until(lambda: "nothing can be published to Kafka" in sink.health.sentence(), sink.health.sentence())
         kafka_link.heal()
         healed = time.monotonic()
-        await until(sink.sink.ready, sink.health.sentence())
+        await until(sink.sink.able, sink.health.sentence())
         assert [found.outcome for found in await sink.publish(claim(2, small(2)))] == [Outcome.CONFIRMED]
         values = [delivery.payload[-1:] for delivery in await source.take(2)]
         assert values == [b"1", b"2"]
