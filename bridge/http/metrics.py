@@ -31,6 +31,7 @@ from bridge.desk.numbers import RouteStats, Stats
 from bridge.desk.protocol import Desk
 from bridge.http.line import Processes
 from bridge.operate.describe import full_routes
+from bridge.operate.verbs import RESTORE, VERBS
 from bridge.settings import Settings
 from bridge.telemetry.lateness import LATENESS_BOUNDS_MS
 from bridge.telemetry.metrics import DELAY_BOUNDS_MS, STAGE_BOUNDS_S, STORE_CALLS
@@ -42,14 +43,7 @@ _WAIT_S = 2.0
 _WITHIN_MS = {"1m": 60_000, "10m": 600_000, "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000}
 #: Opens the desk of all stores, or returns the open one. Raises as a command does.
 OpenDesk = Callable[[], Awaitable[Desk]]
-#: The counters of the verbs.
-VERBS = {
-    "cancel": "cancelled",
-    "reschedule": "rescheduled",
-    "deliver": "delivered_early",
-    "retry": "retried",
-    "restore": "restored",
-}
+_COUNTERS: dict[str, str] = {**{verb.name: verb.counter for verb in VERBS}, RESTORE.name: "restored"}
 
 
 class StoreGauges:
@@ -183,7 +177,7 @@ class MetricsPage(Collector):
 
     def _verbs(self, numbers: Mapping[str, Any]) -> Iterator[Metric]:
         """Yield what verbs did: by this process's API, and cancellations by header."""
-        for verb, name in VERBS.items():
+        for verb, name in _COUNTERS.items():
             text = f"Messages that the verb {verb} acted on."
             family = CounterMetricFamily(f"postdate_{name}", text, labels=["via"])
             family.add_metric(["api"], self._processes.verbs[verb])

@@ -60,8 +60,8 @@ class Verb:
 
     It changes those in ``states``, which then are ``becomes``, except those that it ``spares`` by state and reason.
     ``title``, ``done`` and ``text`` are words for people, true of one message and of many. ``summary`` and ``help``
-    are those of its endpoint, and ``method`` is that of the endpoint, POST for a path with its name. ``takes_due``: it
-    needs a due moment.
+    are those of its endpoint, and ``method`` is that of the endpoint, POST for a path with its name. ``counter`` is its
+    metric. ``takes_due``: it needs a due moment.
     """
 
     name: VerbName
@@ -71,6 +71,7 @@ class Verb:
     states: tuple[State, ...]
     becomes: State
     effect: Effect
+    counter: str
     summary: str
     help: str
     takes_due: bool = False
@@ -127,51 +128,55 @@ def _is_dead_cancellation(state: str, reason: str) -> bool:
 
 
 DELIVER = Verb(
-    "deliver",
-    "Deliver now",
-    "due now",
-    "Due now: postdate publishes at once.",
-    (State.PARKED,),
-    State.PARKED,
-    _reschedule,
-    "Deliver a message now",
-    "Make a parked message due now.",
+    name="deliver",
+    title="Deliver now",
+    done="due now",
+    text="Due now: postdate publishes at once.",
+    states=(State.PARKED,),
+    becomes=State.PARKED,
+    effect=_reschedule,
+    counter="delivered_early",
+    summary="Deliver a message now",
+    help="Make a parked message due now.",
 )
 RESCHEDULE = Verb(
-    "reschedule",
-    "Reschedule",
-    "rescheduled",
-    "The due moment changes. One in the past means now.",
-    (State.PARKED,),
-    State.PARKED,
-    _reschedule,
-    "Reschedule a message",
-    "Change when a parked message is due. A time in the past means now.",
+    name="reschedule",
+    title="Reschedule",
+    done="rescheduled",
+    text="The due moment changes. One in the past means now.",
+    states=(State.PARKED,),
+    becomes=State.PARKED,
+    effect=_reschedule,
+    counter="rescheduled",
+    summary="Reschedule a message",
+    help="Change when a parked message is due. A time in the past means now.",
     takes_due=True,
     method="PATCH",
 )
 CANCEL = Verb(
-    "cancel",
-    "Cancel",
-    "cancelled",
-    "Deleted and never delivered. Only a journal can undo this.",
-    (State.PARKED, State.DEAD),
-    State.GONE,
-    _cancel,
-    "Cancel a message",
-    "Delete a parked message or a dead letter. It is never delivered.",
+    name="cancel",
+    title="Cancel",
+    done="cancelled",
+    text="Deleted and never delivered. Only a journal can undo this.",
+    states=(State.PARKED, State.DEAD),
+    becomes=State.GONE,
+    effect=_cancel,
+    counter="cancelled",
+    summary="Cancel a message",
+    help="Delete a parked message or a dead letter. It is never delivered.",
     method="DELETE",
 )
 RETRY = Verb(
-    "retry",
-    "Retry",
-    "retried",
-    "Parked again, due now, with the full number of tries.",
-    (State.DEAD,),
-    State.PARKED,
-    _retry,
-    "Retry a dead letter",
-    "Park a dead letter again, due now, with its full number of tries.",
+    name="retry",
+    title="Retry",
+    done="retried",
+    text="Parked again, due now, with the full number of tries.",
+    states=(State.DEAD,),
+    becomes=State.PARKED,
+    effect=_retry,
+    counter="retried",
+    summary="Retry a dead letter",
+    help="Park a dead letter again, due now, with its full number of tries.",
     spares=_is_dead_cancellation,
 )
 VERBS = (DELIVER, RESCHEDULE, CANCEL, RETRY)
