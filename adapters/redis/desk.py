@@ -43,7 +43,7 @@ from bridge.desk.protocol import OPERATIONS_MAX
 from bridge.desk.rows import HEAD_BYTES, Answer, Cursor, Filter, Row, Stored, row_of
 from bridge.parking.envelope import index_fields
 from bridge.parking.history import NO_HISTORY, HistoryLimits
-from bridge.parking.identity import shard_of
+from bridge.parking.identity import ids_by_shard
 
 #: Places of a shard that the first call reads and that later calls read at most; bytes of envelopes that a call reads.
 _PAGE_FIRST, _PAGE_MAX = 20, 500
@@ -342,11 +342,7 @@ class RedisDesk(RedisPast):
 
     def _sorted(self, ids: Iterable[bytes]) -> dict[int, list[bytes]]:
         """Return the ids by shard, each once. Ids of shards that this store does not have are left out."""
-        by_shard: dict[int, list[bytes]] = {}
-        for message_id in dict.fromkeys(ids):
-            if shard_of(message_id) < self._shards:
-                by_shard.setdefault(shard_of(message_id), []).append(message_id)
-        return by_shard
+        return {shard: some for shard, some in ids_by_shard(dict.fromkeys(ids)).items() if shard < self._shards}
 
     def _batches(self, ids: Iterable[bytes]) -> list[tuple[int, list[bytes]]]:
         return [

@@ -17,7 +17,7 @@ from adapters.redis.durability import ask, judge
 from adapters.redis.errors import store_errors
 from adapters.redis.guard import StoreGuard
 from adapters.redis.keys import StoreKeys
-from adapters.redis.moves import RedisMoves
+from adapters.redis.move_log import RedisMoves
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, Wait
 from adapters.redis.tiers import RedisTiers, parked_in
@@ -44,7 +44,7 @@ from bridge.core.roll import Roll
 from bridge.desk.past import HOUR_KEPT_MS, HOUR_MS, SLOT_KEPT_MS
 from bridge.parking.envelope import index_field, route_in, tries_and_reached
 from bridge.parking.history import NO_HISTORY, HistoryLimits
-from bridge.parking.identity import ID_BYTES, shard_of
+from bridge.parking.identity import ID_BYTES, ids_by_shard
 from bridge.parking.opening import claimed_from
 from bridge.telemetry.subject import Subject
 
@@ -247,7 +247,7 @@ class RedisStore:
         client: Any = self._client
         found: set[bytes] = set()
         with store_errors():
-            for shard, some in _ids_by_shard(ids).items():
+            for shard, some in ids_by_shard(ids).items():
                 scores = await client.zmscore(self._keys.shards[shard].due, some)
                 found.update(i for i, score in zip(some, scores, strict=True) if score is not None)
         return found
@@ -256,7 +256,7 @@ class RedisStore:
         self, ids: Sequence[bytes], dead_too: bool, replaced: bool = False, reason: str = ""
     ) -> dict[bytes, str]:
         """Delete parked messages, and dead letters if asked. Return what each message was."""
-        by_shard = _ids_by_shard(ids)
+        by_shard = ids_by_shard(ids)
         first = (int(dead_too), *self._limits, int(replaced), reason)
         calls = [self._keys.shards[shard].call("cancel", (*first, *some)) for shard, some in by_shard.items()]
         words: dict[bytes, str] = {}
@@ -570,13 +570,6 @@ def _found_by(claims: Iterable[Claim]) -> dict[tuple[int, bytes], list[bytes]]:
         if claim.key:
             found.setdefault((claim.shard, index_field(claim.route.encode(), claim.key)), []).append(claim.id)
     return found
-
-
-def _ids_by_shard(ids: Iterable[bytes]) -> dict[int, list[bytes]]:
-    by_shard: dict[int, list[bytes]] = {}
-    for message_id in ids:
-        by_shard.setdefault(shard_of(message_id), []).append(message_id)
-    return by_shard
 
 
 def _found(values: Iterable[bytes | None]) -> Found:

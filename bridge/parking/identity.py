@@ -16,6 +16,7 @@ A shard is the unit of order and of scaling: one instance at a time drains it (`
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from zlib import crc32
 
 ID_BYTES = 20
@@ -52,6 +53,14 @@ def shard_of(message_id: bytes) -> int:
     if message_id.translate(None, _DIGITS.encode()):
         raise ValueError("not a message id: it has digits and the letters a to v")
     return _DIGITS.index(chr(message_id[18])) * 32 + _DIGITS.index(chr(message_id[19]))
+
+
+def ids_by_shard(ids: Iterable[bytes]) -> dict[int, list[bytes]]:
+    """Return these ids by their shard, in their order. Raises as ``shard_of``."""
+    found: dict[int, list[bytes]] = {}
+    for message_id in ids:
+        found.setdefault(shard_of(message_id), []).append(message_id)
+    return found
 
 
 def arrived_ms_of(message_id: bytes) -> int:

@@ -1,4 +1,4 @@
--- Writes a move of messages into the log that the journal reads (adapters/redis/moves.py). The stream exists only while
+-- Writes a move of messages into the log that the journal reads (adapters/redis/move_log.py). The stream exists only while
 -- there is a journal. `value` is the new due moment (ms) or the reason.
 local function moved(stream, move, ids, value)
   if #ids > 0 and redis.call('EXISTS', stream) == 1 then

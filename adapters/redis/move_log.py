@@ -17,7 +17,7 @@ from adapters.redis.runner import Runner
 from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import JournalEntry, LoggedMoves, StoreMove, Written
 from bridge.parking.envelope import due_in
-from bridge.parking.identity import ID_BYTES, shard_of
+from bridge.parking.identity import ID_BYTES, ids_by_shard
 
 #: Without a reader for this time, the log is deleted: the journal was turned off. It was not where rows are written
 #: before: then the log of what was parked ends sooner, which grows by 4 GB a day at 2,000 messages a second.
@@ -78,7 +78,7 @@ class RedisMoves:
 
     async def envelopes(self, ids: Sequence[bytes]) -> list[JournalEntry]:
         """Read whole messages."""
-        by_shard = _by_shard(ids)
+        by_shard = ids_by_shard(ids)
         with store_errors():
             found = await asyncio.gather(
                 *(self._client.hmget(self._keys[shard].messages, wanted) for shard, wanted in by_shard.items())
@@ -92,7 +92,7 @@ class RedisMoves:
 
     async def known(self, ids: Sequence[bytes]) -> set[bytes]:
         """Ask each shard for its messages."""
-        by_shard = _by_shard(ids)
+        by_shard = ids_by_shard(ids)
         calls = [self._keys[shard].call("look", (0, *some)) for shard, some in by_shard.items()]
         found: set[bytes] = set()
         for some, reply in zip(by_shard.values(), await self._runner.many(calls), strict=True):
@@ -100,13 +100,6 @@ class RedisMoves:
                 raise reply
             found.update(message_id for message_id, state in zip(some, reply[1::5], strict=True) if state != b"none")
         return found
-
-
-def _by_shard(ids: Sequence[bytes]) -> dict[int, list[bytes]]:
-    by_shard: dict[int, list[bytes]] = {}
-    for message_id in ids:
-        by_shard.setdefault(shard_of(message_id), []).append(message_id)
-    return by_shard
 
 
 def _place(name: bytes) -> int:
