@@ -293,33 +293,30 @@ class KafkaSink(Generic[L]):
 
     async def run(self) -> None:
         """Keep connected until cancelled."""
-        await keep_connected(self._translated, self._health, _SUBJECT, "nothing can be published to Kafka")
-
-    async def _translated(self, reconnect: Reconnect) -> None:
-        with broker_errors(self._rules):
-            await self._session(reconnect)
+        await keep_connected(self._session, self._health, _SUBJECT, "nothing can be published to Kafka")
 
     async def _session(self, reconnect: Reconnect) -> None:
         """Run one producer until it breaks."""
-        producer = new_producer(self._rules)
-        try:
-            async with asyncio.timeout(self._rules.confirm_timeout / 1000):
-                await start(producer, self._rules)
-                await producer.client.force_metadata_update()
-            self._producer = producer
-            self._targets = TargetTopics(producer.client)
-            self._broken = asyncio.get_running_loop().create_future()
-            reconnect.worked()
-            self._reached(True)
-            raise BrokerUnavailable(await self._until_broken(self._broken, producer))
-        finally:
-            self._reachable = False
-            self._targets = None
-            self._producer = None
-            self._give_back()
-            if self._transactions is not None:
-                await self._transactions.end()
-            await give_up_producer(producer)
+        with broker_errors(self._rules):
+            producer = new_producer(self._rules)
+            try:
+                async with asyncio.timeout(self._rules.confirm_timeout / 1000):
+                    await start(producer, self._rules)
+                    await producer.client.force_metadata_update()
+                self._producer = producer
+                self._targets = TargetTopics(producer.client)
+                self._broken = asyncio.get_running_loop().create_future()
+                reconnect.worked()
+                self._reached(True)
+                raise BrokerUnavailable(await self._until_broken(self._broken, producer))
+            finally:
+                self._reachable = False
+                self._targets = None
+                self._producer = None
+                self._give_back()
+                if self._transactions is not None:
+                    await self._transactions.end()
+                await give_up_producer(producer)
 
     async def _until_broken(self, broken: asyncio.Future[str], producer: AIOKafkaProducer) -> str:
         """Watch the brokers. While none answers there is no room. The producer survives that, with its records."""

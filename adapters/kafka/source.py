@@ -278,30 +278,27 @@ class KafkaSource:
 
     async def run(self) -> None:
         """Consume until cancelled. After an error start again with a new consumer."""
-        await keep_connected(self._translated, self._health, _SUBJECT, "nothing is taken from Kafka")
-
-    async def _translated(self, reconnect: Reconnect) -> None:
-        with broker_errors(self._rules):
-            await self._session(reconnect)
+        await keep_connected(self._session, self._health, _SUBJECT, "nothing is taken from Kafka")
 
     async def _session(self, reconnect: Reconnect) -> None:
-        consumer = new_consumer(self._rules)
-        try:
-            async with asyncio.timeout(_START_S):
-                await start(consumer, self._rules)
-            consumer._client.cluster.add_listener(self._assignments.invalidate)
-            listener = RebalanceListener(partial(self.revoked, consumer), self.assigned)
-            self._subscribe = lambda: consumer.subscribe(pattern=self._intakes.pattern(), listener=listener)
-            self._subscribe()
-            self._took_at = time.monotonic()
-            self._joined = False
-            await first_end(self._poll(consumer, reconnect), self._keep_committing(consumer), self._watch(consumer))
-        finally:
-            self._subscribe = lambda: None
-            task = asyncio.current_task()
-            cancelled = task is not None and task.cancelling() > 0  # and so are the tasks that hold deliveries
-            await self.revoked(consumer, tuple(self._parts), 0.0 if cancelled else _IN_HAND_S)
-            await give_up_consumer(consumer)
+        with broker_errors(self._rules):
+            consumer = new_consumer(self._rules)
+            try:
+                async with asyncio.timeout(_START_S):
+                    await start(consumer, self._rules)
+                consumer._client.cluster.add_listener(self._assignments.invalidate)
+                listener = RebalanceListener(partial(self.revoked, consumer), self.assigned)
+                self._subscribe = lambda: consumer.subscribe(pattern=self._intakes.pattern(), listener=listener)
+                self._subscribe()
+                self._took_at = time.monotonic()
+                self._joined = False
+                await first_end(self._poll(consumer, reconnect), self._keep_committing(consumer), self._watch(consumer))
+            finally:
+                self._subscribe = lambda: None
+                task = asyncio.current_task()
+                cancelled = task is not None and task.cancelling() > 0  # and so are the tasks that hold deliveries
+                await self.revoked(consumer, tuple(self._parts), 0.0 if cancelled else _IN_HAND_S)
+                await give_up_consumer(consumer)
 
     async def revoked(
         self, consumer: AIOKafkaConsumer, tps: Iterable[TopicPartition], wait_s: float = _IN_HAND_S

@@ -72,7 +72,7 @@ CANCEL = "x-delay-cancel"
 KNOWN_DIALECTS = tuple(_DIALECTS)
 #: The headers that make a message one to intercept; a key alone does not.
 DUE_HEADERS = frozenset({*_OWN, CANCEL})
-#: postdate's own headers, which are removed at delivery.
+#: What a producer may set on every route, without dialects. Removed at delivery, as the dialects of a route are.
 OWN_HEADERS = DUE_HEADERS | {_KEY}
 #: RocketMQ's eighteen (MessageStoreConfig.messageDelayLevel), in milliseconds.
 LEVELS_MS = tuple(1000 * s for s in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200))

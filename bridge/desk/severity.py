@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One line of the answer. ``text`` is the fact, in older checks with the advice behind it; without a full stop.
+    """One line of the answer. ``text`` is the fact, without a full stop. Some facts end with their advice.
 
     ``advice`` says what to type or change. ``code`` is the exit code that `check` returns for it.
     """

@@ -22,7 +22,6 @@ method_id = Struct(">I")
 content_head = Struct(">HHQ")
 tag_and_flag = Struct(">QB")
 _ack = Struct(">BHIIQBB")
-_nack = Struct(">BHIIQBB")
 _PUBLISH = b"\x00\x3c\x00\x28\x00\x00"
 _MANDATORY = b"\x01"
 

@@ -1,5 +1,5 @@
--- Writes a move of messages into the log that the journal reads (adapters/redis/move_log.py). The stream exists only while
--- there is a journal. `value` is the new due moment (ms) or the reason.
+-- Writes a move of messages into the log that the journal reads (adapters/redis/move_log.py). The stream exists only
+-- while there is a journal. `value` is the new due moment (ms) or the reason.
 local function moved(stream, move, ids, value)
   if #ids > 0 and redis.call('EXISTS', stream) == 1 then
     redis.call('XADD', stream, '*', 'm', move, 'i', table.concat(ids), 'v', value)
