@@ -312,7 +312,7 @@ def _away(known: Known) -> Iterator[Fault]:
 
 
 def _repeats(known: Known, fault: Fault) -> bool:
-    """Return whether a fault says again that the store is away."""
+    """Return whether a fault is about a store that is away: it says so again, or is from before."""
     return bool(known.away) and fault.subject.partition(" ")[0] == "store"
 
 
