@@ -148,7 +148,7 @@ def out(settings: Settings, name: str) -> Out:
         plugin=headers.compat == "plugin",
         # The default exchange sends to any queue; an exchange of the consumers' has been bound by them, with care.
         loops=None if route.target else _own_queues(settings),
-        queues=settings.allow_list_of(name),
+        queues=settings.allowed_routing_keys_of(name),
         entries_max=settings.limits.header_entries,
     )
 
@@ -229,7 +229,7 @@ def _route_packing(settings: Settings, name: str) -> RoutePacking:
         drop_user_id=not headers.keep_user_id,
         audit=headers.audit,
         loops=None if route.target else _own_queues(settings),
-        queues=settings.allow_list_of(name),
+        queues=settings.allowed_routing_keys_of(name),
         entries_max=settings.limits.header_entries + _ADDED_ENTRIES,
     )
 

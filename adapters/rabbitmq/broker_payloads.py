@@ -36,7 +36,7 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
         raise SettingsError(
             f"{draft.word('routing_key')} is missing. Give the consumers' routing key, or '' for an empty one."
         )
-    key, allowed = os.fsencode(draft.routing_key), settings.allow_list_of(route)
+    key, allowed = os.fsencode(draft.routing_key), settings.allowed_routing_keys_of(route)
     if allowed is not None and key not in allowed:
         raise Refused(f"Nothing was sent: {no_such_queue(key).sentence}.")
     if len(key) > _KEY_MAX:

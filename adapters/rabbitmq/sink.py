@@ -166,13 +166,13 @@ class RabbitSink(Generic[L]):
             return encoded
         return encoded.data, _Flight(letter, out.exchange, encoded.routing_key, len(encoded.data))
 
-    def _rest(self, exchange: str, routing_key: bytes) -> Refusal | None:
+    def _rest(self, exchange: str, key: bytes) -> Refusal | None:
         """Return the refusal of a target that RabbitMQ refused lately; None where the message may be sent.
 
         After the rest one message may try, alone if that is possible soon: the channel may close over it. The others
         come back without a try.
         """
-        for target in ((exchange, None), (exchange, routing_key)):
+        for target in ((exchange, None), (exchange, key)):
             until, refusal = self._resting.get(target, (0.0, None))
             if refusal is None:
                 continue

@@ -250,8 +250,8 @@ def _relay(
         mend,
         health,
         RelayLimits(limits.batch_max, limits.batch_bytes, ends.held_max),
-        ends.links,
         metrics,
+        ends.links,
     )
     ends.sink.on_answers(relay.answered)
     return relay

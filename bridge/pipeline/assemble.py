@@ -69,7 +69,7 @@ class Stages:
 
     def follow(self, rules: PipelineRules) -> None:
         """Take over the live rules of a reload."""
-        self.parker.follow(rules.routes, rules.park)
+        self.parker.follow(rules.routes, rules.park.recent_max)
         self.leases.elsewhere.found(rules.routes)
         self.settler.follow(rules.retry)
         self.claimer.follow(rules.claim)

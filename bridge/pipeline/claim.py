@@ -90,7 +90,7 @@ class Claimer:
         health: Health,
         gate: RateGate,
         unopened: Unopened,
-        metrics: Metrics | None = None,
+        metrics: Metrics,
     ) -> None:
         self._store = store
         self._wake = wake
@@ -98,7 +98,7 @@ class Claimer:
         self._publisher = publisher
         self._rules = rules
         self._health = health
-        self._metrics = metrics or Metrics()
+        self._metrics = metrics
         self._reconnect = Reconnect()
         self._gate = gate
         self._unopened = unopened
@@ -149,7 +149,7 @@ class Claimer:
             try:
                 if self._asked is None:
                     await self._leases.hand_over()
-                    if not await self._has_room():
+                    if not await self._wait_for_room():
                         continue
                 looked_at = time.monotonic()
                 rate.add(await self.once(idle=looked_at - self.passed_at >= IDLE_S))
@@ -158,7 +158,7 @@ class Claimer:
                 await self._reconnect.wait()
                 self._wake.nudge()
 
-    async def _has_room(self) -> bool:
+    async def _wait_for_room(self) -> bool:
         """Wait for room, a second at most: the loop has to hand over shards even without room."""
         if min(self._room()) <= 0 and not await self._wake.wait_for_room():
             self.passed_at = time.monotonic()  # this loop is alive; sink and settler report what is wrong

@@ -50,7 +50,7 @@ def route_rules(settings: Settings, name: str) -> RouteRules:
             headers.levels,
             settings.limits.max_delay,
             route.binary_numbers,
-            settings.binary_numbers_of(name),
+            settings.binary_setting_of(name),
             route.round_timestamps,
         ),
         order=route.order,
@@ -58,7 +58,7 @@ def route_rules(settings: Settings, name: str) -> RouteRules:
         on_same_key=settings.on_same_key_of(name),
         message_id=settings.message_id_of(name),
         body_max=settings.limits.max_body,
-        allow_to=settings.destinations_of(name),
+        allow_to=settings.allowed_destinations_of(name),
         trust=trust(settings, name),
         schedule=retry_schedule(settings, name),
         jitter=read_jitter(route.jitter),
@@ -87,7 +87,7 @@ def retry_schedule(settings: Settings, name: str) -> RetrySchedule | None:
 
 def trust(settings: Settings, name: str) -> Trust | None:
     """Return what a route refuses its producers; None if it refuses nothing."""
-    cancel, queues = settings.routes[name].cancel, settings.allow_list_of(name)
+    cancel, queues = settings.routes[name].cancel, settings.allowed_routing_keys_of(name)
     return None if cancel and queues is None else Trust(cancel, queues)
 
 

@@ -103,10 +103,10 @@ class Parker:
         self._rounds = 0
         self._failures = 0
 
-    def follow(self, routes: Mapping[str, RouteRules], limits: ParkLimits) -> None:
+    def follow(self, routes: Mapping[str, RouteRules], recent_max: int) -> None:
         """Use these rules for deliveries from now on. What a removed route has taken in is parked by its own."""
         self._routes.update(routes)
-        self._parts = replace(self._parts, recent_max=limits.recent_max)
+        self._parts = replace(self._parts, recent_max=recent_max)
 
     def mark(self) -> object:
         """Return what changes with every round and every failure of the store; None while nothing is to be parked."""

@@ -47,14 +47,14 @@ class Publisher:
         leases: Leases,
         wake: Wake,
         clock: StoreClock,
-        metrics: Metrics | None = None,
+        metrics: Metrics,
     ) -> None:
         self._sink = sink
         self._settler = settler
         self._leases = leases
         self._wake = wake
         self._clock = clock
-        self._metrics = metrics or Metrics()
+        self._metrics = metrics
         #: One message at a time is measured: the last of a batch, and when it was published.
         self._measured: tuple[Claim, float] | None = None
         #: Due moment, the id's first byte, which has the rank of a priority, and the order of adding.

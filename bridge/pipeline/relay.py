@@ -123,8 +123,8 @@ class Relay:
         mend: Callable[[], None],
         health: Health,
         limits: RelayLimits,
+        metrics: Metrics,
         links: Sequence[Link] = (),
-        metrics: Metrics | None = None,
     ) -> None:
         """``mend()`` is called when a queue or topic of postdate is missing.
 
@@ -140,7 +140,7 @@ class Relay:
         self._health = health
         self._limits = limits
         self._links = links
-        self._metrics = metrics or Metrics()
+        self._metrics = metrics
         self._room = asyncio.Event()
         self._again: asyncio.Queue[Carried] = asyncio.Queue()
         #: What waits for another try, by the id of the object, with its timer and the reason.

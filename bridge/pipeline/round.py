@@ -170,12 +170,12 @@ class _Load:
             yield from self.superseded
             yield from self.deliveries
         if self.stage <= _Stage.REJECT:
-            yield from (row[0] for row in self.rejections)
+            yield from (delivery for delivery, *_ in self.rejections)
         if self.stage <= _Stage.MARK:
             yield from self.quiet
 
 
-class _Looked(NamedTuple):
+class _Keys(NamedTuple):
     """What the store has under the keys of a round.
 
     ``taken``: keys that must not be parked, because a message in another shard has them. ``refused``: why a
@@ -186,7 +186,7 @@ class _Looked(NamedTuple):
     refused: dict[tuple[str, bytes], Rejection]
 
 
-_NOTHING = _Looked(set(), {})
+_NOTHING = _Keys(set(), {})
 
 
 def _rejection(
@@ -229,7 +229,7 @@ class Round:
                 await self._line_up()
                 self._lines = False  # a second look would let the first record of a key wait for the second
             firsts = await self._first_copies()
-            self._loads = self._sorted(firsts, await self._look() if self._heavy else _NOTHING)
+            self._loads = self._sorted(firsts, await self._free_keys() if self._heavy else _NOTHING)
         failed = await self._park(self._loads)
         for shard, load in self._loads.items():
             if load.stage is _Stage.REJECT:
@@ -283,7 +283,7 @@ class Round:
             firsts.learn(await self._store.recent(shard))
         return firsts
 
-    async def _look(self) -> _Looked:
+    async def _free_keys(self) -> _Keys:
         """Look up all keys of the round, and cancel what its cancellations and its new keys replace.
 
         What a new key replaces in another shard is cancelled before the new one is parked. After a crash in between,
@@ -296,7 +296,7 @@ class Round:
             return _NOTHING
         found = await self._store.find(list(dict.fromkeys(field for some in fields.values() for field in some)))
         done = await self._done([self._steps[n] for n in fields])
-        looked, asked = _Looked(set(), {}), dict[bytes, tuple[str, bytes]]()
+        keys, asked = _Keys(set(), {}), dict[bytes, tuple[str, bytes]]()
         gone, replaced = dict[bytes, str](), dict[bytes, None]()
         for n, some in fields.items():
             step = self._steps[n]
@@ -304,7 +304,7 @@ class Round:
                 continue
             if isinstance(step.decision, Cancellation):
                 route = step.delivery.route
-                gone.update(dict.fromkeys(self._to_cancel(route, step.decision.key, some, found, looked), route))
+                gone.update(dict.fromkeys(self._to_cancel(route, step.decision.key, some, found, keys), route))
                 continue
             elsewhere = [message_id for message_id in found[some[0]].ids if shard_of(message_id) != step.shard]
             if self._parts.routes[step.delivery.route].on_same_key == "replace":
@@ -318,17 +318,17 @@ class Round:
         if replaced:
             await self._store.cancel(list(replaced), False, replaced=True)
         if asked:
-            looked.taken.update(asked[message_id] for message_id in await self._store.parked(list(asked)))
-        return looked
+            keys.taken.update(asked[message_id] for message_id in await self._store.parked(list(asked)))
+        return keys
 
     def _to_cancel(
-        self, route: str, key: bytes, fields: Sequence[bytes], found: Mapping[bytes, Found], looked: _Looked
+        self, route: str, key: bytes, fields: Sequence[bytes], found: Mapping[bytes, Found], keys: _Keys
     ) -> list[bytes]:
         """Return everything parked under the key, in all shards; nothing where the key is no identity."""
         ids = [message_id for field in fields for message_id in found[field].ids]
         unlisted = sum(found[field].unlisted for field in fields)
         if unlisted and not ids:
-            looked.refused[route, key] = not_unique(key, unlisted)
+            keys.refused[route, key] = not_unique(key, unlisted)
         return ids
 
     async def _done(self, steps: Sequence[Step]) -> set[Origin]:
@@ -344,7 +344,7 @@ class Round:
 
     # -- from steps to calls ----------------------------------------------------------------------------------------
 
-    def _sorted(self, firsts: FirstCopies, looked: _Looked) -> dict[int, _Load]:
+    def _sorted(self, firsts: FirstCopies, keys: _Keys) -> dict[int, _Load]:
         """Return the steps as calls. Accept at once what RabbitMQ delivered and needs no call.
 
         The acknowledgement of a cancellation must not come after that of a newer message. If it were lost, the
@@ -358,35 +358,35 @@ class Round:
             if load is None:
                 tokens, superseded = (self._store.new_token(), self._store.new_token()), self._superseded
                 load = loads[step.shard] = _Load(tokens, self._parts.recent_max, superseded.get(step.shard, []))
-            if self._leaves_nothing(step, looked):
+            if self._leaves_nothing(step, keys):
                 (over if step.delivery.origin is None else load.quiet).append(step.delivery)
             else:
-                self._add(load, step, firsts, looked)
+                self._add(load, step, firsts, keys)
         for load in loads.values():
             if not load.batch.messages:
                 load.parked()
         self._source.accept(over)
         return loads
 
-    def _leaves_nothing(self, step: Step, looked: _Looked) -> bool:
+    def _leaves_nothing(self, step: Step, keys: _Keys) -> bool:
         """Return whether a step is a finished cancellation, or an older message in another shard is kept."""
         delivery, decision = step.delivery, step.decision
         if isinstance(decision, Cancellation):
-            return (delivery.route, decision.key) not in looked.refused
+            return (delivery.route, decision.key) not in keys.refused
         keeps = self._parts.routes[delivery.route].on_same_key == "keep"
-        return keeps and isinstance(decision, Parking) and _is_taken(delivery, decision, looked)
+        return keeps and isinstance(decision, Parking) and _is_taken(delivery, decision, keys)
 
-    def _add(self, load: _Load, step: Step, firsts: FirstCopies, looked: _Looked) -> None:
+    def _add(self, load: _Load, step: Step, firsts: FirstCopies, keys: _Keys) -> None:
         delivery, decision, shard = step
         if isinstance(decision, Cancellation):
-            decision = looked.refused[delivery.route, decision.key]
+            decision = keys.refused[delivery.route, decision.key]
         message_id = self._parts.ids.next(delivery.arrived_ms, shard, rank_of(delivery.priority))
         first = firsts.take(delivery.digest) if delivery.redelivered else b""
         if first:
             self._parts.given.note(first, delivery)
         route = delivery.route.encode()
         arrived_ms = delivery.arrived_ms
-        if isinstance(decision, Parking) and _is_taken(delivery, decision, looked):
+        if isinstance(decision, Parking) and _is_taken(delivery, decision, keys):
             decision = Rejection(SAME_KEY)
         if isinstance(decision, Rejection):
             load.rejections.append(_rejection(delivery, message_id, first, decision.reason, decision.key))
@@ -425,12 +425,12 @@ class Round:
                 failed = reply
             else:
                 durable += loads[shard].superseded  # first: redelivered, it would replace the newer one
-                durable += self._durable(shard, loads[shard], reply)
+                durable += self._note_parked(shard, loads[shard], reply)
         self._source.accept(durable)  # of all shards together, so that their tags make one run
         return failed
 
     async def _reject(self, shard: int, load: _Load) -> None:
-        rejected = [row[0] for row in load.rejections]
+        rejected = [delivery for delivery, *_ in load.rejections]
         origins = [delivery.origin for delivery in rejected if delivery.origin is not None]
         rows = [(message_id, envelope, str(reason)) for _, message_id, envelope, reason in load.rejections]
         before = await self._store.reject(shard, load.rejections_token, rows, origins)
@@ -441,8 +441,8 @@ class Round:
                 self._parts.dead.tell("dead letter", delivery.route, reason, id=message_id.decode())
                 self._parts.metrics.routes[delivery.route].died(reason.kind, on_arrival=True)
 
-    def _durable(self, shard: int, load: _Load, reply: Parked) -> list[Delivery]:
-        """Return what may be accepted now. Deliveries whose key is taken have to be rejected first."""
+    def _note_parked(self, shard: int, load: _Load, reply: Parked) -> list[Delivery]:
+        """Count what is parked, and return what may be accepted now. Those whose key is taken are rejected first."""
         messages = load.batch.messages
         for position in reply.rejected:
             delivery, message_id = load.deliveries[position - 1], messages[position - 1][0]
@@ -478,8 +478,8 @@ def _named(step: Step) -> tuple[bytes, int]:
     return delivery.route.encode() + b"\0" + digest, decision.due_ms
 
 
-def _is_taken(delivery: Delivery, parking: Parking, looked: _Looked) -> bool:
-    return parking.owned and (delivery.route, parking.key) in looked.taken
+def _is_taken(delivery: Delivery, parking: Parking, keys: _Keys) -> bool:
+    return parking.owned and (delivery.route, parking.key) in keys.taken
 
 
 def _fields(step: Step) -> tuple[bytes, ...]:

@@ -141,7 +141,7 @@ class Settler:
         lateness: Lateness,
         leases: Leases,
         health: Health,
-        metrics: Metrics | None = None,
+        metrics: Metrics,
         historian: Historian | None = None,
     ) -> None:
         """``historian`` is None where no history is written."""
@@ -152,7 +152,7 @@ class Settler:
         self._lateness = lateness
         self._leases = leases
         self._health = health
-        self._metrics = metrics or Metrics()
+        self._metrics = metrics
         self._dead = Notices(log.warning)
         self._refused = Notices(log.info)
         self._refused_routes = RefusedRoutes(health)

@@ -582,18 +582,18 @@ class Settings(BaseSettings):
             return found.schedule
         return growing_waits_ms(found.first, found.factor, found.max or WAIT_MAX_MS, found.attempts)
 
-    def binary_numbers_of(self, route: str) -> str:
+    def binary_setting_of(self, route: str) -> str:
         """The setting that lets a route read binary numbers; "" where its broker has typed headers. Raises KeyError for
         a route that does not exist."""
         return f"routes.{route}.binary_numbers" if self.routes[route].broker == "kafka" else ""
 
-    def destinations_of(self, route: str) -> frozenset[str] | None:
+    def allowed_destinations_of(self, route: str) -> frozenset[str] | None:
         """The destinations that a header may name on a route; None where no header may. Raises KeyError for a
         route that does not exist."""
         found = self.routes[route]
         return frozenset(found.allow_to) if found.broker == "kafka" and not found.retries else None
 
-    def allow_list_of(self, route: str) -> frozenset[bytes] | None:
+    def allowed_routing_keys_of(self, route: str) -> frozenset[bytes] | None:
         """The routing keys that producers may use on a route, or None for any. Raises KeyError for an unknown route."""
         found = self.routes[route]
         listed = found.broker == "rabbitmq" and not found.retries and not found.target and found.allow_to

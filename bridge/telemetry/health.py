@@ -85,7 +85,7 @@ class Health:
 
     def attempted(self, subject: Subject, connected: bool) -> None:
         """Count an attempt to connect. The peer of ``subject`` is the server."""
-        self.attempts.setdefault(subject.peer, [0, 0])[not connected] += 1
+        self.attempts.setdefault(subject.peer, [0, 0])[0 if connected else 1] += 1
 
     def troubles(self) -> dict[Subject, str]:
         """Return subject and sentence of everything that is wrong now."""

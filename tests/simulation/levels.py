@@ -13,6 +13,7 @@ from bridge.pipeline.claim import ClaimRules
 from bridge.pipeline.relay import Packing, Parcel, Relay, RelayLimits
 from bridge.pipeline.settle import RetryRules
 from bridge.telemetry.health import Health
+from bridge.telemetry.metrics import Metrics
 from tests.simulation.broker import Broker, SimulatedSink, SimulatedSource
 from tests.simulation.loop import Process, VirtualLoop
 
@@ -69,7 +70,7 @@ class LevelInstance:
         self.sink = _LevelSink(self.broker, self.process, places)
         ends: tuple[Any, Any] = (self.source, self.sink)
         health = Health(self.loop.time)
-        self._relay = Relay(*ends, clock, {ROUTE: _RULES}, _Places(), _RETRIES, _nothing, health, _LIMITS)
+        self._relay = Relay(*ends, clock, {ROUTE: _RULES}, _Places(), _RETRIES, _nothing, health, _LIMITS, Metrics())
         self.sink.on_answers(self._relay.answered)  # type: ignore[arg-type]
         self.source.connect()
         self.process.tasks += [self.loop.create_task(run) for run in self._relay.loops()]

@@ -17,6 +17,7 @@ from bridge.delay.levels import Bury, Hold, LevelRules, Move, rounding
 from bridge.pipeline.relay import Carried, Owed, Packing, Parcel, Relay, RelayLimits
 from bridge.pipeline.settle import RetryRules
 from bridge.telemetry.health import Health
+from bridge.telemetry.metrics import Metrics
 from tests.unit.house import turns
 
 LEVELS = (1000, 5000)
@@ -70,6 +71,7 @@ class Line:
             self._mend,
             Health(),
             RelayLimits(100, 1 << 20, refused_max),
+            Metrics(["orders"]),
         )
         self.sink.on_answers(self.relay.answered)
 
