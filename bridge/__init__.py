@@ -44,26 +44,38 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
 
 To add
 
-- a header: ``delay/header.py``; the stages see only what it decided
+- a header that delays: ``delay/header.py``; the stages see only what it decided. Others that producers set: x-delay-to
+  in ``delay/trust.py``, -priority in ``adapters/kafka/intake.py``. Of the way out, in ``adapters/<broker>/``: -id and
+  -due in ``outgoing.py``, -reason in ``levels/packing.py``, -traceparent in ``broker_payloads.py``, and for RabbitMQ
+  -expiration in ``raw/expiration.py``
 - a setting: ``settings/model.py`` (``Only`` for one broker's routes), its paragraph in ``config.example.toml``, rules
-  in ``conflicts``; a stage gets it by ``pipeline/derive.py``, a broker reads it in ``adapters/<broker>/``
-- a metric: ``telemetry/metrics.py`` and ``http/metrics.py``
+  in ``conflicts``; a stage gets it by ``pipeline/derive.py``, a broker reads it in ``adapters/<broker>/``; in
+  ``settings/live.py`` if a reload takes it over
+- a metric: ``telemetry/metrics.py`` and ``http/metrics.py``, a panel in ``deploy/grafana-dashboard.json``; its alert:
+  ``deploy/prometheus-alerts.yaml``, a heading in ``deploy/README.md``, ``tests/integration/alerts.test.yaml``
 - an endpoint: a router in ``http/`` with a role
 - a process of our own: start it with ``process.workers.python_command``
-- a verb: an entry in ``operate/verbs.py``, which makes its endpoint; a command in ``cli/acts.py``, ``commands.py``,
-  its counter in ``http/metrics.py``, its button in ``page/verbs.js``; a new effect: ``desk/protocol.py``
+- a verb: an entry in ``operate/verbs.py``, which makes its endpoint and its counter; a command in ``cli/acts.py``,
+  ``commands.py``, its button in ``page/verbs.js``; a new effect: ``desk/protocol.py``, and the three desks, in
+  ``adapters/redis``, ``adapters/memory`` and ``operate/journaled_desk.py``
 - a field of a message: ``operate/documents.py`` and ``operate/describe.py``; where it is a column, ``cli/listing.py``
+  and ``page/messages.js``
 - a filter of a list: ``desk/rows.py``, ``operate/find.py``, ``MessageFilter`` in ``http/schemas.py``,
-  ``cli/filters.py``, ``page/messages.js``
+  ``cli/filters.py``, ``cli/listing.py`` if the history lacks it, ``page/messages.js``, ``page/verbs.js`` (``OPTIONS``)
 - a trouble of an instance: ``Health.say`` with a ``Subject`` where it is noticed, and its row in
-  ``deploy/messages.md``; what makes /readyz fail: ``telemetry/subject.py`` and ``process/service.py``
+  ``deploy/messages.md``; its place among others: ``_rank`` in ``operate/verdict.py``; where it is reported,
+  ``_PARTS`` in ``operate/webhook.py``; what makes /readyz fail: ``telemetry/subject.py`` and ``process/service.py``
 - a log line: ``log.warning`` where it happens (``telemetry/notices`` bounds repeats), its row in
   ``deploy/messages.md``
 - a move of a message: ``core/state.py``, a script in ``adapters/redis/lua/moves/`` and its call in ``store.py`` or
-  ``desk.py`` there, ``adapters/memory/shard.py``
+  ``desk.py`` there, ``move_log.py`` if the journal hears of it; ``shard.py`` and its callers in ``adapters/memory``
 - a command: a module in ``cli/`` and an entry in ``cli/commands.py``
-- a broker: a folder in ``adapters/`` with the five parts of ``Broker`` in ``app/brokers.py``, a line there,
-  and its section and rules in ``settings/``
+- a broker: a folder in ``adapters/`` with the five parts of ``Broker`` in ``app/brokers.py``, a line there, its
+  section and rules in ``settings/``, and a place beside each ``"kafka"`` of ``bridge/``: words, figures and ranks in
+  ``operate/``, ``lab/``, ``cli/plan.py``, ``page/message.js`` and ``page/send.js``
+
+Whether a copy can leave is decided by ``alive`` of the source, ``Round._leave_dead``, the lease in ``Publisher.once``
+and the token in ``lua/moves/settle.lua``. ``tests/README.md`` names the tests.
 
 Stale level queues and topics are deleted, or kept with a reason, by ``adapters/<broker>/stale_levels.py``.
 

@@ -1,7 +1,7 @@
 """The brokers and the store: the only file of ``bridge/`` that imports ``adapters``.
 
-A third broker costs a folder with the five parts of ``Broker``, a line here, and its section and rules in
-``bridge/settings``.
+A third broker costs a folder with the five parts of ``Broker``, a line here, and what the map in
+``bridge/__init__.py`` lists.
 """
 
 from __future__ import annotations
