@@ -115,8 +115,8 @@ class Events:
 
 #: A store that takes longer for its numbers is away.
 _PATIENCE_S = 2.5
-#: A probe waits no longer for them.
-_SOON_S = 0.6
+#: A probe waits no longer for them, and takes those of the last look until they are so old.
+_SOON_S, _KNOWN_S = 0.6, 5.0
 #: Looks through many messages at one time, those that wait included; and those that do not wait.
 LOOKS_MAX, _LOOKS_AT_ONCE = 32, 2
 
@@ -177,17 +177,18 @@ class Backend:
         ui = self.settings.ui
         return Sight(sees_all(ui.bodies, caller.role is Role.ADMIN), ui.bodies, ui.mask)
 
-    async def judged(self, within_s: float = _PATIENCE_S) -> tuple[Stats | None, Overall]:
+    async def judged(self, within_s: float = _PATIENCE_S, known_s: float = 0.0) -> tuple[Stats | None, Overall]:
         """Return the numbers of the store, None where it is away or no route has one, and the verdict on all that is
-        known ``within_s``."""
-        found, away, asked = None, "", False
+        known ``within_s``. Those of the last look count for ``known_s``."""
+        found, age_s, away, asked = None, 0.0, "", False
         try:
             found = await self.look.stats(within_s)
         except Refused:  # no route has a store, and none is left over
             pass
         except TimeoutError:
-            asked = max(within_s, self.look.unanswered_s()) < _PATIENCE_S
-            away = self.look.error() or ("" if asked else "the store does not answer")
+            found, age_s = self.look.last(known_s)
+            asked = found is None and max(within_s, self.look.unanswered_s()) < _PATIENCE_S
+            away = self.look.error() or ("" if asked or found else "the store does not answer")
         except PostdateError as error:
             away = str(error)
         known = Known(
@@ -208,12 +209,13 @@ class Backend:
             asked,
             self.look.answers_s(),
             rate_limits(self.settings),
+            age_s,
         )
         return found, judge(known)
 
     async def judged_soon(self) -> Overall:
         """Return the verdict for a probe, which has no patience."""
-        return (await self.judged(_SOON_S))[1]
+        return (await self.judged(_SOON_S, _KNOWN_S))[1]
 
     def _unready(self) -> list[tuple[str, str]]:
         """Return what /readyz reports as missing, and each missing canary at once: /readyz waits for three."""

@@ -93,8 +93,6 @@ class Look:
 
         After a look that failed it takes at most ``_AGAIN_S``: then the store is away, until it answers.
         """
-        if self._asked_s is None:
-            self._asked_s = time.monotonic()
         if within_s is not None and self.error():
             within_s = min(within_s, _AGAIN_S)
         waited = False  # then what was found is new enough, however long this task had no turn
@@ -107,15 +105,21 @@ class Look:
             waited = True
         if isinstance(self._found, PostdateError):
             raise self._found.with_traceback(None)
-        if self.unanswered_s() > _AWAY_S:
-            self._back_s = time.monotonic()
-        self._asked_s = None
         return self._found
+
+    def last(self, within_s: float) -> tuple[Stats | None, float]:
+        """Return the numbers of the last look with their age (s); None if it failed, or is older than ``within_s``."""
+        age_s = time.monotonic() - self._at
+        return (self._found, age_s) if isinstance(self._found, Stats) and age_s < within_s else (None, 0.0)
 
     async def _look(self) -> None:
         found: Stats | PostdateError | None = None
+        self._asked_s = time.monotonic() if self._asked_s is None else self._asked_s
         try:
             found = await (await self._stores.desk()).stats()
+            if self.unanswered_s() > _AWAY_S:
+                self._back_s = time.monotonic()
+            self._asked_s = None  # although no caller may have waited for it
         except PostdateError as error:
             found = error
         finally:

@@ -35,6 +35,7 @@ _OF_BROKER = ("rabbitmq front ", "rabbitmq consumers of ")
 _LOSS = frozenset({str(STORE_CONTENTS), "journal restore"})
 #: Names of routes in the sentence.
 _NAMED_MAX = 5
+_WELL = "All well: "
 _START = "Start one with `postdate run`"
 
 
@@ -81,7 +82,8 @@ class Known:
 
     ``stats`` is None where the store does not answer, and ``away`` says why; or where it was ``asked`` and may still
     answer; or where no route is ``stored``. ``unready`` is what /readyz reports as missing. ``answers_s``: for how long
-    the store has answered since it was away. ``rates`` has the ``max_rate`` of the routes that have a limit.
+    the store has answered since it was away. ``rates`` has the ``max_rate`` of the routes that have a limit. ``age_s``:
+    how old ``stats`` are, where the store has not answered since; else 0.
     """
 
     stats: Stats | None = None
@@ -92,6 +94,7 @@ class Known:
     asked: bool = False
     answers_s: float = math.inf
     rates: Mapping[str, float] = field(default_factory=dict)
+    age_s: float = 0.0
 
     @property
     def late_ms(self) -> int:
@@ -138,6 +141,15 @@ def _rank(fault: Fault) -> int:
 
 def judge(known: Known) -> Overall:
     """Return the verdict. Old data never makes it well."""
+    overall = _judged(known)
+    if not known.age_s:
+        return overall
+    age = write_duration(max(1, int(known.age_s)) * 1000)
+    old = f"{overall.sentence.removeprefix(_WELL)} The store has not answered since, for {age}."
+    return overall._replace(level=Severity.WARN if overall.well else overall.level, sentence=old)
+
+
+def _judged(known: Known) -> Overall:
     instances = judge_instances(known)
     if known.stats is not None:
         instances = [_without_past(instance, known, known.stats) for instance in instances]
@@ -169,7 +181,7 @@ def judge(known: Known) -> Overall:
     calm = f"{known.stats.waiting:,} parked{_next(known.stats)}, nothing overdue."
     if _pause_holds(known.stats):
         return Overall(Severity.WARN, f"{_ordered(known).lstrip()} {calm}", (), instances)
-    return Overall(Severity.OK, f"All well: {calm}{_ordered(known)}", (), instances)
+    return Overall(Severity.OK, f"{_WELL}{calm}{_ordered(known)}", (), instances)
 
 
 def judge_instances(known: Known) -> list[InstanceVerdict]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from bridge.http.backend import Rate
 from bridge.http.health import health_routes
 from bridge.http.line import Frame, Processes
 from bridge.http.status import facts
+from bridge.operate import stores
 from bridge.operate.verdict import Known, LocalReport, Overall, judge
 from bridge.settings.model import Auth, Canary, Redis, Route, Settings
 from bridge.telemetry.subject import INTAKE, Subject
@@ -197,6 +199,36 @@ async def test_a_store_that_does_not_answer_is_away_after_a_limit_and_until_it_a
         client.stores.desk = kept  # type: ignore[method-assign]
         client.backend.look.forget()
         assert (await client.client.get("/readyz?verbose")).status_code == 200
+
+
+async def test_a_probe_does_not_fail_over_looks_that_take_a_moment_longer_than_it_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(passed_s=0.0)
+    monkeypatch.setattr(stores, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + clock.passed_s))
+    async with api(processes=Processes(1)) as client:
+        await client.stores.store.meet(4_000, True, REPORT)
+        peers = {"redis": True, "rabbitmq": True}
+        frame = Frame("memory", "rabbitmq", 1, "running", "", peers=peers, heard_s=time.monotonic() + 60)
+        client.backend.processes.take(0, frame)
+        numbers = "0 parked, none due, nothing overdue."
+        assert (await client.client.get("/readyz")).text == f"ok\nAll well: {numbers}\n"
+        kept, answers = client.stores.desk, asyncio.Event()
+
+        async def desk() -> Any:
+            await answers.wait()
+            return await kept()
+
+        client.stores.desk = desk  # type: ignore[method-assign]
+        for clock.passed_s, sentence in (
+            (2.0, f"{numbers} The store has not answered since, for 2s."),
+            (20.0, "Not known: the store has not answered yet."),
+        ):
+            told = await client.client.get("/readyz")
+            assert (told.status_code, told.text) == (200, f"ok\n{sentence}\n")
+            answers.set()  # the look ends when no probe waits for it any more
+            await asyncio.sleep(0.01)
+            answers.clear()
 
 
 @pytest.mark.parametrize(

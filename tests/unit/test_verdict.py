@@ -103,6 +103,11 @@ TABLE = {
         "WARN",
         "Not known: the store has not answered yet.",
     ),
+    "numbers of a look before the one that has no answer yet": (
+        Known(CALM, local=[HERE], age_s=3.2),
+        "WARN",
+        "5 parked, next in 1m, nothing overdue. The store has not answered since, for 3s.",
+    ),
     "two instances died with one command": (
         Known(replace(CALM, instances={"c-3": RUNNING}, silent={"a-1": 21_500, "b-2": 20_900})),
         "FAIL",
