@@ -38,14 +38,16 @@ def declare_canary(settings: Settings) -> None:
     declaring.declare(settings)
 
 
-def round_trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None:
+def round_trip(
+    settings: Settings, delay_ms: int, wait_s: float, sent: Callable[[], None] = lambda: None
+) -> float | None:
     """Write a delayed record and wait for it. Return how late (s) it came; None if it did not come in ``wait_s``.
 
     Raises ``BrokerUnavailable``, and ``Refused`` where the canary's topics are missing or may not be used.
     """
     with broker_errors(settings.kafka):
         try:
-            return asyncio.run(_trip(settings, delay_ms, wait_s))
+            return asyncio.run(_trip(settings, delay_ms, wait_s, sent))
         except TopicAuthorizationFailedError as error:
             raise Refused(f"user '{settings.kafka.user}' may not use the canary's topics") from error
 
@@ -60,7 +62,7 @@ async def missing(
     return gone
 
 
-async def _trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None:
+async def _trip(settings: Settings, delay_ms: int, wait_s: float, sent: Callable[[], None]) -> float | None:
     given = connection(settings.kafka, f"{settings.bridge.name} canary")
     token = secrets.token_hex(8).encode()
     producer, consumer = AIOKafkaProducer(**given, acks="all"), AIOKafkaConsumer(**given)
@@ -77,6 +79,7 @@ async def _trip(settings: Settings, delay_ms: int, wait_s: float) -> float | Non
         await producer.start()
         sent_s = time.monotonic()
         await producer.send_and_wait(route.intercept, b"canary", token, headers=[("x-delay", b"%d" % delay_ms)])
+        sent()
         ends_s = time.monotonic() + delay_ms / 1000 + wait_s
         while time.monotonic() < ends_s:
             for records in (await consumer.getmany(timeout_ms=_TURN_MS)).values():

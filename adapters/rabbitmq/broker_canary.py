@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -42,14 +43,16 @@ def declare_canary(settings: Settings) -> None:
     declaring.declare(settings)
 
 
-def round_trip(settings: Settings, delay_ms: int, wait_s: float) -> float | None:
+def round_trip(
+    settings: Settings, delay_ms: int, wait_s: float, sent: Callable[[], None] = lambda: None
+) -> float | None:
     """Publish a delayed message and wait for it. Return how late (s) it came; None if it did not come in ``wait_s``.
 
     Raises ``BrokerUnavailable``, and ``Refused`` where the canary's exchanges are missing or may not be used.
     """
     connection = connect(settings.rabbitmq, f"{settings.bridge.name} canary", _TIMEOUT_S, heartbeats=False)
     try:
-        return _trip(connection, _route(settings), delay_ms, wait_s)
+        return _trip(connection, _route(settings), delay_ms, wait_s, sent)
     except ChannelClosedByBroker as error:
         if error.reply_code == ACCESS_REFUSED:
             raise Refused(no_right(error.reply_text)) from error
@@ -69,7 +72,9 @@ def _route(settings: Settings) -> Route:
     return route
 
 
-def _trip(connection: pika.BlockingConnection, route: Route, delay_ms: int, wait_s: float) -> float | None:
+def _trip(
+    connection: pika.BlockingConnection, route: Route, delay_ms: int, wait_s: float, sent: Callable[[], None]
+) -> float | None:
     channel: Any = connection.channel()
     came_at: list[float] = []
     token = secrets.token_hex(8)
@@ -81,6 +86,7 @@ def _trip(connection: pika.BlockingConnection, route: Route, delay_ms: int, wait
     # leader never confirms, and pika would wait for ever. The next call raises the error of a refused publish.
     channel.basic_publish(route.intercept, token, b"canary", pika.BasicProperties(headers={"x-delay": delay_ms}))
     channel.queue_declare(queue, passive=True)
+    sent()
     ends_s = time.monotonic() + delay_ms / 1000 + wait_s
     while not came_at and (left_s := ends_s - time.monotonic()) > 0:
         connection.process_data_events(time_limit=min(_TURN_S, left_s))

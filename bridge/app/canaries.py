@@ -28,7 +28,7 @@ LOST_S = 10.0
 #: A canary that comes back so much later (s) than it should is missing meanwhile.
 _SLOW_S = 5.0
 #: After one that did not come back, the next is sent so soon (s): the trouble ends with the first that does.
-_AGAIN_S = 5.0
+_AGAIN_S = 1.0
 #: After this many intervals without a success the canary is overdue, and the instance not ready.
 _MISSED = 3
 
@@ -88,14 +88,21 @@ class CanaryState:
     tried_s: float | None = None
     #: When the one that is under way was sent; None for none.
     sent_s: float | None = None
+    #: Whether ``trouble`` kept it from being sent.
+    unsent: bool = False
+
+    def sent(self) -> None:
+        """Note that the broker has the one that is under way: what kept the last one from being sent is over."""
+        if self.unsent:
+            self.trouble, self.unsent = "", False
 
     def missing(self, rules: Canary, now_s: float) -> str:
         """Return why the latest canary is missing; "" if it came back, or its time is not over."""
         patience_s = (rules.every + rules.delay) / 1000 + _SLOW_S
         late = now_s - (self.started_s if self.success_s is None else self.success_s) >= patience_s
-        flies_s = 0.0 if self.sent_s is None else now_s - self.sent_s
-        if not self.trouble and flies_s >= rules.delay / 1000 + _SLOW_S:
-            return f"it has been under way for {flies_s:.0f} s"
+        if self.sent_s is not None and not self.trouble:
+            flies_s = now_s - self.sent_s
+            return f"it has been under way for {flies_s:.0f} s" if flies_s >= rules.delay / 1000 + _SLOW_S else ""
         return self.trouble or (f"none for {patience_s:.0f} s" if late else "")
 
 
@@ -106,10 +113,11 @@ class Canaries:
         self,
         settings: Settings,
         brokers: Iterable[BrokerKind],
-        fly: Callable[[BrokerKind], Awaitable[float | None]] | None = None,
+        fly: Callable[[BrokerKind, Callable[[], None]], Awaitable[float | None]] | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``fly(broker)`` returns how late (s) a canary came, None for a lost one; by default it is a real one."""
+        """``fly(broker, sent)`` calls ``sent`` when the broker has the canary. It returns how late (s) it came, None
+        for a lost one; by default it is a real one."""
         self._settings = settings
         self._fly = fly or self._round_trip
         self._now_s = now_s
@@ -150,12 +158,12 @@ class Canaries:
         """Send one canary and note what became of it. The log gets a line when that changes."""
         before, state.sent_s = state.trouble, self._now_s()
         try:
-            late_s = await self._fly(state.broker)
+            late_s = await self._fly(state.broker, state.sent)
         except PostdateError as error:
-            late_s, state.trouble = None, str(error)
+            late_s, state.trouble, state.unsent = None, str(error), True
         else:
             lost = f"it did not come back within {LOST_S:.0f} s of its due moment"
-            state.trouble = lost if late_s is None else ""
+            state.trouble, state.unsent = lost if late_s is None else "", False
         finally:
             state.sent_s = None
         state.tried_s = self._now_s() if state.trouble else None
@@ -166,6 +174,6 @@ class Canaries:
         elif before and not state.trouble:
             log.info("canary came back", broker=state.broker, late_ms=round((late_s or 0.0) * 1000, 1))
 
-    async def _round_trip(self, kind: BrokerKind) -> float | None:
-        own = canary_settings(self._settings, kind)
-        return await asyncio.to_thread(broker_of(kind).canary.round_trip, own, self._settings.canary.delay, LOST_S)
+    async def _round_trip(self, kind: BrokerKind, sent: Callable[[], None]) -> float | None:
+        own, delay_ms = canary_settings(self._settings, kind), self._settings.canary.delay
+        return await asyncio.to_thread(broker_of(kind).canary.round_trip, own, delay_ms, LOST_S, sent)

@@ -176,7 +176,8 @@ class Settler:
                 self._historian.confirmed(int(now_ms), confirmed)
             self._confirmed += confirmed
             if self._refused_routes:
-                self._refused_routes.delivered({claim.route for claim in confirmed})
+                retried = {claim.route for claim in confirmed if claim.tries}
+                self._refused_routes.delivered({claim.route for claim in confirmed}, retried)
             self.delivered += len(confirmed)
         if len(confirmed) < len(results):
             for result in results:

@@ -1,4 +1,4 @@
-"""Recreate missing parts of the topology: one attempt at a time, and at most one every few seconds."""
+"""Recreate missing parts of the topology: one attempt every few seconds, until one works."""
 
 from __future__ import annotations
 
@@ -31,9 +31,12 @@ class Mend:
             self._task = asyncio.ensure_future(self._attempt())
 
     async def _attempt(self) -> None:
-        try:
-            await asyncio.to_thread(self._declare)
-        except PostdateError as error:
-            self._health.say(Subject("topology"), str(error))
-        else:
-            self._health.say(Subject("topology"), "")
+        while True:  # a part that another repaired is not missing again, so no later call would end the trouble
+            try:
+                await asyncio.to_thread(self._declare)
+            except PostdateError as error:
+                self._health.say(Subject("topology"), str(error))
+                await asyncio.sleep(_EVERY_S)
+            else:
+                self._health.say(Subject("topology"), "")
+                return

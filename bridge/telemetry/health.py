@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import structlog
 
-from bridge.core.reasons import Reason
+from bridge.core.reasons import Reason, ReasonKind
 from bridge.telemetry.printable import brief
 from bridge.telemetry.subject import Subject
 
@@ -32,6 +32,8 @@ _REFUSED_S = 60.0
 _CALM_S = 5.0
 #: A delivery so long after the last refusal shows that the destination takes messages again.
 _PAST_S = 2.0
+#: Any delivery at all shows it where the destination was missing.
+_OF_ALL = frozenset({ReasonKind.MISSING_EXCHANGE, ReasonKind.MISSING_TOPIC})
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class Health:
         self._subjects: dict[Subject, _Trouble] = {}
         #: Attempts to connect: by peer, connected and failed.
         self.attempts: dict[str, list[int]] = {}
+        self._connected: dict[str, asyncio.Event] = {}
 
     def say(self, subject: Subject, sentence: str, for_s: float = math.inf, cause: Hashable = None) -> None:
         """Set what is wrong with ``subject``; an empty sentence means that it is well.
@@ -86,6 +89,12 @@ class Health:
     def attempted(self, subject: Subject, connected: bool) -> None:
         """Count an attempt to connect. The peer of ``subject`` is the server."""
         self.attempts.setdefault(subject.peer, [0, 0])[0 if connected else 1] += 1
+        if connected and (waiting := self._connected.pop(subject.peer, None)):
+            waiting.set()
+
+    def connected(self, subject: Subject) -> asyncio.Event:
+        """Return what is set with the next connection to the peer of ``subject``: a server that answered again."""
+        return self._connected.setdefault(subject.peer, asyncio.Event())
 
     def troubles(self) -> dict[Subject, str]:
         """Return subject and sentence of everything that is wrong now."""
@@ -170,17 +179,18 @@ class RefusedRoutes:
         words = f"messages of route {route} are refused, the last one as {reason}"
         self._health.say(Subject("route", route), words, until + _REFUSED_S - now, reason.cause)
 
-    def delivered(self, routes: AbstractSet[str]) -> None:
-        """Note that these routes delivered: one without a refusal for some seconds is well again."""
+    def delivered(self, routes: AbstractSet[str], retried: AbstractSet[str] = frozenset()) -> None:
+        """Note that these routes delivered. A refused message of ``retried`` was among it, so its cause is over."""
         now = self._now()
         for route in routes & self._refusals.keys():
             at, until, reason = self._refusals[route]
-            rest_s = until + _CALM_S - now
-            if rest_s < 0:
+            over = route in retried or reason.kind in _OF_ALL
+            rest_s = until - now + (0 if over else _CALM_S)
+            if rest_s <= 0:
                 del self._refusals[route]
                 self._health.say(Subject("route", route), "")
                 continue
-            past = at + _PAST_S < min(now, until)
+            past = over or at + _PAST_S < min(now, until)
             what = waits_after_refusal(route) if past else f"messages of route {route} are refused"
             # The same cause makes no other line in the log.
             self._health.say(Subject("route", route), f"{what}, the last one as {reason}", rest_s, reason.cause)

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
@@ -44,14 +45,16 @@ class Reconnect:
             self._worked_at = time.monotonic()
             self._connected()
 
-    async def wait(self) -> None:
-        """Wait before the next attempt."""
+    async def wait(self, sooner: asyncio.Event | None = None) -> None:
+        """Wait before the next attempt, at most until ``sooner`` is set."""
         if self._worked_at is not None:
             held = time.monotonic() - self._worked_at >= self._steady_s
             self._failures = 0 if held else self._short
             self._short = 0 if held else self._short + 1
         self._worked_at = None
-        await asyncio.sleep(reconnect_wait_s(self._failures, random.random()))  # noqa: S311 (jitter, not a secret)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(reconnect_wait_s(self._failures, random.random())):  # noqa: S311 (jitter)
+                await (sooner or asyncio.Event()).wait()
         self._failures += 1
 
 
@@ -60,7 +63,8 @@ async def keep_connected(
 ) -> NoReturn:
     """Run one ``session`` after the other until cancelled, with a wait between; each ends with ``BrokerUnavailable``.
 
-    Health then reports ``meanwhile``, what does not work without a session, and the error.
+    Health then reports ``meanwhile``, what does not work without a session, and the error. A wait ends when another
+    session with the same server works: an old error must not stand beside messages that flow.
     """
     reconnect = Reconnect(STEADY_S, partial(health.attempted, subject, True))
     while True:
@@ -69,4 +73,4 @@ async def keep_connected(
         except BrokerUnavailable as error:
             health.attempted(subject, False)
             health.say(subject, f"{meanwhile}: {error}")
-        await reconnect.wait()
+        await reconnect.wait(health.connected(subject))

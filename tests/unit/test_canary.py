@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -49,10 +50,12 @@ class TestStates:
         self.canaries = Canaries(settings(), ["rabbitmq"], self.fly, lambda: self.now_s)
         (self.state,) = self.canaries.states()
 
-    async def fly(self, broker: str) -> float | None:
+    async def fly(self, broker: str, sent: Callable[[], None]) -> float | None:
         answer = self.answers.pop(0)
         if isinstance(answer, BrokerUnavailable):
             raise answer
+        sent()
+        self.while_it_flies = self.state.missing(settings().canary, self.now_s)
         return answer
 
     async def test_one_that_comes_back_leaves_its_lateness_and_moment(self) -> None:
@@ -78,6 +81,9 @@ class TestStates:
         assert self.state.missing(rules, self.now_s + 36) == ""
         await self.canaries.once(self.state)
         assert self.state.missing(rules, self.now_s).startswith("it did not come back")
+        self.answers = [None]
+        await self.canaries.once(self.state)
+        assert self.while_it_flies.startswith("it did not come back"), "only one that comes back ends this"
         assert self.canaries.overdue() == ""
 
     async def test_a_canary_that_is_under_way_too_long_is_missing_before_it_is_lost(self) -> None:
@@ -85,7 +91,7 @@ class TestStates:
         await self.canaries.once(self.state)
         came_back, rules = asyncio.Event(), settings().canary
 
-        async def fly(_: str) -> float | None:
+        async def fly(*_: object) -> float | None:
             await came_back.wait()
             return 9.0
 
@@ -104,8 +110,10 @@ class TestStates:
         self.answers = [BrokerUnavailable("RabbitMQ does not answer. It is frozen"), 0.01]
         await self.canaries.once(self.state)
         assert self.state.tried_s == self.now_s
-        assert self.canaries.pause_s(self.state) == 5
+        assert self.canaries.pause_s(self.state) == 1
+        self.now_s += 60
         await self.canaries.once(self.state)
+        assert self.while_it_flies == "", "the broker took it, so it answers"
         assert (self.state.missing(settings().canary, self.now_s), self.canaries.pause_s(self.state)) == ("", 30)
 
     async def test_it_is_overdue_after_three_intervals_without_a_success(self) -> None:

@@ -201,6 +201,25 @@ def test_a_refused_message_that_waits_in_the_broker_is_not_called_waiting(clock:
     assert "are refused" in health.sentence()
 
 
+def test_the_first_delivery_that_disproves_a_refusal_ends_it(clock: Clock) -> None:
+    """A missing target is there again with any delivery; another cause is over with that of a refused message."""
+    health = Health(clock)
+    routes = RefusedRoutes(health, clock)
+    missing = Reason(ReasonKind.MISSING_EXCHANGE, "exchange 'orders' does not exist")
+    unroutable = Reason(ReasonKind.UNROUTABLE, "no queue is bound")
+    for reason, retried in ((missing, set[str]()), (unroutable, {"orders"})):
+        routes.refused("orders", reason)  # it became a dead letter
+        clock.now_s += 0.1
+        routes.delivered({"orders"}, retried)
+        assert health.sentence() == WELL
+        routes.refused("orders", reason, wait_ms=1_000)
+        routes.delivered({"orders"}, retried)
+        assert health.sentence().startswith("messages of route orders wait for their next try after a refusal")
+        clock.now_s += 1.1
+        routes.delivered({"orders"}, retried)
+        assert health.sentence() == WELL
+
+
 async def test_a_running_process_tells_what_is_held_back_also_when_it_stops() -> None:
     health = Health()
     with capture_logs() as lines:

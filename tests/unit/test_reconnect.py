@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from bridge.core.errors import BrokerUnavailable
 from bridge.telemetry import reconnect as reconnect_module
-from bridge.telemetry.reconnect import FIRST_S, MAX_S, Reconnect, reconnect_wait_s
+from bridge.telemetry.health import WELL, Health
+from bridge.telemetry.reconnect import FIRST_S, MAX_S, Reconnect, keep_connected, reconnect_wait_s
+from bridge.telemetry.subject import INTAKE, Subject
+from tests.unit.house import turns
 
 
 @pytest.fixture
@@ -58,3 +64,29 @@ async def test_after_a_session_that_held_the_first_wait_is_the_shortest(failures
     await reconnect.wait()
     await reconnect.wait()
     assert failures == [0, 1, 0, 1]
+
+
+async def test_a_server_that_answers_one_connection_is_asked_by_the_others_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise "RabbitMQ does not answer" stands for seconds beside deliveries."""
+    monkeypatch.setattr(reconnect_module, "reconnect_wait_s", lambda *_: 60.0)
+    health, intake, there = Health(), Subject("rabbitmq", INTAKE), False
+
+    async def session(reconnect: Reconnect) -> None:
+        if not there:
+            raise BrokerUnavailable("RabbitMQ does not answer")
+        reconnect.worked()
+        health.say(intake, "")
+        await asyncio.Event().wait()
+
+    running = asyncio.create_task(keep_connected(session, health, intake, "nothing is taken from RabbitMQ"))
+    await turns()
+    there = True
+    health.attempted(Subject("kafka", INTAKE), True)
+    await turns()
+    assert health.sentence() == "nothing is taken from RabbitMQ: RabbitMQ does not answer."
+    health.attempted(Subject("rabbitmq", "publish"), True)
+    await turns()
+    assert health.sentence() == WELL
+    running.cancel()

@@ -60,6 +60,7 @@ class Line:
         self.source = MemorySource(self.clock)
         self.sink = MemorySink[Carried](window)
         self.mended = 0
+        self.health = Health()
         rules = {"orders": LevelRules(HeaderRules(levels_ms=LEVELS), rounding(LEVELS, "up"), "dead", 1000)}
         self.relay = Relay(
             self.source,
@@ -69,7 +70,7 @@ class Line:
             PlainPacking(),
             retries,
             self._mend,
-            Health(),
+            self.health,
             RelayLimits(100, 1 << 20, refused_max),
             Metrics(["orders"]),
         )
@@ -233,6 +234,7 @@ async def test_a_place_for_dead_letters_that_is_gone_is_made_again(start: Start)
     line.source.feed(b"a", {"x-delay": "soon"})
     await line.until_accepted(1)
     assert (line.places()[1:], line.mended) == (["dead"], 1)
+    assert line.health.troubles() == {}, "it is stored, so no dead letter blocks the route"
 
 
 async def test_at_a_stop_what_may_not_go_back_becomes_a_dead_letter_and_the_rest_goes_back(start: Start) -> None:

@@ -73,10 +73,12 @@ async def test_a_refused_message_comes_again_later_with_one_try_more() -> None:
     await house.deliver()
     assert await house.deliver() == 0
     assert house.parked() == 1
+    assert house.health.sentence().startswith("messages of route orders are refused")
     house.clock.advance(501)
     assert await house.deliver() == 1
     assert tries(house) == [0, 1]
     assert house.parked() == 0
+    assert "are refused" not in house.health.sentence()
 
 
 async def test_each_call_to_the_store_is_measured_as_what_it_is() -> None:
