@@ -136,6 +136,8 @@ class Backend:
         self.events = Events()
         self.rates = Rate()
         self.route_rates: dict[str, Rate] = {}
+        #: By route and running instance: when it last took something in (Unix ms), less than ``_RATE_S`` too late.
+        self.taken_ms: dict[str, dict[str, int]] = {}
         self.kept = Kept()
         self._looks = 0
         self._places = asyncio.Semaphore(_LOOKS_AT_ONCE)

@@ -83,8 +83,8 @@ async def all_routes(here: Backend, who: Caller) -> list[RouteFacts]:
 
 
 def _rates(here: Backend, name: str, found: Stats) -> dict[str, float | None]:
-    """Return what all instances received and delivered per second, None where none reports. Of a route without a store
-    the processes on this machine report alone."""
+    """Return what all instances received and delivered per second, None where none reports; and since when none takes
+    anything in. Of a route without a store the processes on this machine report alone."""
     frames = here.processes.frames()
     local = {frame.process for frame in frames}
     totals: dict[str, int] = {}
@@ -99,7 +99,31 @@ def _rates(here: Backend, name: str, found: Stats) -> dict[str, float | None]:
     if not totals:
         return {"received_per_s": None, "delivered_per_s": None}
     per_s = here.route_rates.setdefault(name, Rate()).per_second(totals, time.monotonic())
-    return {"received_per_s": _sum(per_s, "in "), "delivered_per_s": _sum(per_s, "out ")}
+    before = here.taken_ms.get(name, {})
+    here.taken_ms[name] = taken_ms = {
+        total: found.now_ms if per_s.get(total) else before.get(total, 0) for total in totals if total.startswith("in ")
+    }
+    since_ms = _silent_since_ms(here, name, found)
+    nothing = bool(per_s) and max(taken_ms.values()) < since_ms
+    return {
+        "received_per_s": 0.0 if nothing else _sum(per_s, "in "),
+        "delivered_per_s": _sum(per_s, "out "),
+        "idle_since_ms": since_ms if nothing else None,
+    }
+
+
+def _silent_since_ms(here: Backend, name: str, found: Stats) -> int:
+    """Return since when an instance is silent that may still hold the intake of a route; 0 where there is none."""
+    settings, broker = here.settings, here.settings.routes[name].broker
+    mute = found.refuses_writes or here.look.answers_s() < STALE_S  # instances that run cannot report
+    if mute or not settings.routes[name].stored:
+        return 0
+    dropped_ms = {"rabbitmq": 4 * settings.rabbitmq.heartbeat, "kafka": 2 * settings.kafka.session_timeout}[broker]
+    others = {frame.process for frame in here.processes.frames() if frame.broker != broker}
+    since_ms = [found.now_ms - ms for instance, ms in found.silent.items() if instance not in others]
+    lost = (at_ms for instance, at_ms in found.lost.items() if instance.endswith(f"({broker})"))
+    since_ms += [at_ms - settings.dispatch.takeover for at_ms in lost]  # the others waited so long for its beat
+    return min((at_ms for at_ms in since_ms if found.now_ms - at_ms < dropped_ms), default=0)
 
 
 def _sum(per_s: Mapping[str, float], way: str) -> float | None:

@@ -305,6 +305,10 @@ class RouteFacts(RouteCounts):
     broker_away: bool = Field(
         default=False, description="whether its instances report that the broker is not connected"
     )
+    idle_since_ms: int | None = Field(
+        default=None,
+        description="since when no running instance takes anything in, while a silent one may hold the intake",
+    )
     unconfirmed: bool = Field(
         default=False, description="whether an instance that serves it waits for the broker's answers too long"
     )

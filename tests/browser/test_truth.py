@@ -113,9 +113,9 @@ def test_no_row_contradicts_the_banner(open_page: OpenPage, stand_in: str, world
     page = open_page(stand_in)
     page.says("All well")
     page.page.wait_for_selector("table.routes")
-    for _ in range(3):
-        world.well, world.ills = False, {"orders": {"broker_away": True}}
-        assert "broker away" in page.page.evaluate(_FIRST_ROW, ".verdict.bad")
+    for ill, state in (("broker_away", "broker away"), ("idle_since_ms", "nothing in")) * 2:
+        world.well, world.ills = False, {"orders": {ill: True}}
+        assert state in page.page.evaluate(_FIRST_ROW, ".verdict.bad")
         world.well, world.ills = True, {}
         assert "running" in page.page.evaluate(_FIRST_ROW, ".verdict.good")
 

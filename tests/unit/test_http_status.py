@@ -13,6 +13,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
+from adapters.memory import MemoryStore
 from bridge.app.canaries import CanaryState
 from bridge.core.errors import StoreUnavailable
 from bridge.http.access import Role
@@ -335,6 +336,38 @@ async def test_the_rates_of_a_route_are_those_of_all_instances() -> None:
             pytest.approx(22.5, 0.1),
             pytest.approx(11.25, 0.1),
         )
+
+
+async def test_a_route_whose_intake_a_frozen_instance_may_hold_does_not_run_until_another_takes_in() -> None:
+    async with api() as client:
+        memory, frozen = client.stores.memory, client.stores.store
+        other = MemoryStore(memory, instance="other")
+
+        async def row(other_in: int, frozen_in: int = 0) -> tuple[bool, int | None]:
+            """A second later: whether the row has an In-rate, and since when nothing is taken in."""
+            memory.clock.advance(1_000)  # type: ignore[attr-defined]
+            for store, received in ((other, other_in), (frozen, frozen_in)):
+                if received:
+                    counted = {"orders": {"received": received, "delivered": 0}}
+                    await store.meet(4_000, True, json.dumps({"routes": ["orders"], "by_route": counted}))
+            client.backend.look.forget()
+            found = await client.get("/routes/orders")
+            rate = client.backend.route_rates["orders"]
+            for place, (at_s, totals) in enumerate(tuple(rate._seen)):
+                rate._seen[place] = (at_s - 1, totals)
+            return found["received_per_s"] not in (None, 0), found["idle_since_ms"]
+
+        beats = [await row(7, frozen_in) for frozen_in in range(10, 20)]
+        assert beats[-1] == (True, None)
+        froze_ms = memory.now_ms()
+        after = [await row(7) for _ in range(10)]
+        assert not after[-1][0]
+        assert after[-1][1] == pytest.approx(froze_ms, abs=4_000)
+        assert [since_ms is None for _, since_ms in after].index(False) < 6, "as soon as its silence is known"
+        assert await row(9) == (True, None), "the broker gave it the intake"
+        quiet = [await row(9) for _ in range(20)]
+        assert quiet[-1] == (False, None), "nothing comes"
+        assert {since_ms for _, since_ms in quiet} == {None}
 
 
 def test_what_counted_before_a_total_was_first_seen_is_no_rate() -> None:

@@ -48,6 +48,7 @@ const TONES = {
   full: "warn",
   late: "warn",
   refused: "warn",
+  "nothing in": "warn",
   held: "warn",
   WARN: "warn",
   warn: "warn",

@@ -81,7 +81,7 @@ export function RouteState({ route }) {
         ? "broker away"
         : route.served == null
           ? "unknown"
-          : lateOrRunning(route);
+          : (route.idle_since_ms && "nothing in") || lateOrRunning(route);
   const state = route.state === "running" ? idle : route.state;
   return html`<${LiveBadge} is=${state} />`;
 }
@@ -94,6 +94,7 @@ const Card = ({ one, poll }) =>
     ["From", html`<code>${one.intercept}</code>`],
     ["To", html`<code>${[].concat(one.deliver_to).join(", ")}</code>`],
     ["Mode", one.mode],
+    ["Idle since", one.idle_since_ms && html`<${When} ms=${one.idle_since_ms} />`],
     ["In", html`<span title=${RATES}>${rate(one.received_per_s)}</span>`],
     ["Out", html`<span title=${RATES}>${rate(one.delivered_per_s)}</span>`],
     ["Parked", html`<a href=${link("messages", { route: one.name })}>${count(one.parked)}</a>`],
