@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.bridge_process import Tables, shortened
-from tests.devstack.service import wait_for
+from tests.devstack.service import free_ports, wait_for
 
 #: A bridge whose /metrics shows what the store has now, and not what it had up to five seconds ago.
 FRESH = "bridge.http.metrics._FRESH_S=0.2"
@@ -24,10 +23,8 @@ class Told(NamedTuple):
 
 
 def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """A port that stays free: no client connection and no other test is given it meanwhile."""
+    return free_ports(1)[0]
 
 
 class HttpLine:
