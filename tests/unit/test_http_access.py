@@ -359,14 +359,18 @@ async def test_large_bodies_share_a_bounded_memory(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("bridge.http.access.BODIES_BYTES", 0)
     given = settings(http=Http.model_validate({"request_max": "100KiB"}))
 
+    taken = asyncio.Event()
+
     async def slow() -> AsyncIterator[bytes]:
         yield b"x" * 60_000
+        taken.set()
         await asyncio.sleep(60)
 
     async with api(given=given) as client:
         headers = {"Content-Type": "application/json"}
         first = asyncio.ensure_future(client.client.post("/api/v1/messages", content=slow(), headers=headers))
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(20):
+            await taken.wait()
         await client.schedule("x" * 60_000)
         assert (await first).status_code == 503
         await client.schedule("x" * 90_000)
