@@ -95,7 +95,7 @@ async def test_another_instance_stops_an_operation_and_what_was_done_stays_done(
         for _ in range(1000):
             await client.stores.store_one("orders")
         started = await client.call(
-            "POST", "/bulk", 202, {"verb": "cancel", "filter": {"state": "parked"}, "max_rate": 500}
+            "POST", "/bulk", 202, {"verb": "cancel", "filter": {"state": "parked"}, "max_rate": 100}
         )
         await until(elsewhere, started["id"], lambda found: found["done"] > 0)
         await elsewhere.call("DELETE", f"/operations/{started['id']}", 202)
@@ -147,7 +147,7 @@ async def test_the_end_of_an_operation_whose_process_died_is_in_the_audit_log_wi
     async with api(Role.OPERATOR) as client, api(Role.VIEWER, stores=client.stores) as reader:
         for _ in range(600):
             await client.stores.store_one("orders")
-        asked = {"verb": "cancel", "filter": {"state": "parked"}, "max_rate": 1000, "reason": "wrong"}
+        asked = {"verb": "cancel", "filter": {"state": "parked"}, "max_rate": 50, "reason": "wrong"}
         started = await client.call("POST", "/bulk", 202, asked)
         found = await until(client, started["id"], lambda found: found["done"] > 0)
         for _, task in client.backend.operations._running.values():  # as kill -9: it writes nothing more
