@@ -8,13 +8,17 @@ from contextlib import contextmanager
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.stand_in import World, app_of
 from tests.browser.watch import Watched
 from tests.devstack import browser as browsers
 from tests.devstack.fixtures import in_ci, need
 from tests.devstack.service import free_ports, wait_for
+
+#: The page turns in a second or two; a busy machine needs more.
+PATIENCE_MS = 15_000
+expect.set_options(timeout=PATIENCE_MS)
 
 OpenPage = Callable[..., Watched]
 Serve = Callable[[World], str]
@@ -44,23 +48,28 @@ def axe() -> str:
 
 @pytest.fixture
 def open_page(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[OpenPage]:
-    """`open_page(url, width=360, scheme="dark")`. At the end nothing may have been noted on any of the pages."""
+    """`open_page(url, width=360, scheme="dark")`. At the end nothing may have been noted on any of the pages.
+
+    ``clock``: a test may stop the page's clock and move it on.
+    """
     if "stand_in" in request.fixturenames:  # it ends after the pages, which would note that it is gone
         request.getfixturevalue("stand_in")
     contexts: list[BrowserContext] = []
     watched: list[Watched] = []
 
-    def start(url: str, width: int = 1280, height: int = 800, scheme: str = "light") -> Watched:
+    def start(url: str, width: int = 1280, height: int = 800, scheme: str = "light", clock: bool = False) -> Watched:
         context = chromium.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if scheme == "dark" else "light",
             accept_downloads=True,
         )
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page: Page = context.new_page()
         one = Watched(page, url)
         watched.append(one)
+        if clock:
+            page.clock.install()
         page.goto(url)
         return one
 

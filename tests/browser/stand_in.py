@@ -64,8 +64,6 @@ class World:
         #: A request for messages looks at this many.
         self.look_max = 10**9
         self.slow_s = 0.0
-        #: An answer of the store takes this long.
-        self.answer_s = 0.0
         #: Bulk operations have not counted their messages yet.
         self.counting = False
         self.calls: list[tuple[str, str]] = []
@@ -186,7 +184,6 @@ def app_of(world: World) -> FastAPI:  # noqa: C901
     async def guard(request: Request, call_next: Any) -> Response:
         if request.url.path.startswith(api):
             world.calls.append((request.method, request.url.path))
-            await asyncio.sleep(world.answer_s)
             while world.hung:  # noqa: ASYNC110 (a test sets it from another thread)
                 await asyncio.sleep(0.05)
             if world.away:

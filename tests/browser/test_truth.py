@@ -74,29 +74,34 @@ def test_a_page_that_is_opened_while_the_store_is_away_shows_the_verdict_and_no_
 def test_two_seconds_after_the_last_answer_nothing_is_claimed_and_later_the_banner_is_red(
     open_page: OpenPage, stand_in: str, world: World
 ) -> None:
-    page = open_page(stand_in)
+    page = open_page(stand_in, clock=True)
     page.says("All well")
     page.page.locator(".panel", has_text="Routes").get_by_text("running", exact=True).first.wait_for()
+    page.stop_clock()
+    page.says("All well")
     world.hung = True
     try:
-        # Half a second more is for the clock of the page, and for a busy machine.
-        expect(page.page.locator(".verdict.wait", has_text="Not known: no answer for")).to_be_visible(timeout=2_600)
+        page.page.clock.run_for(2_100)
+        expect(page.page.locator(".verdict.wait", has_text="Not known: no answer for")).to_be_visible()
         assert CLAIMS.findall(shown(page)) == []
-        expect(page.page.locator(".tile.old")).to_have_count(6, timeout=100)
+        expect(page.page.locator(".tile.old")).to_have_count(6)
         for panel in ("Routes", "Canary", "Instances"):
-            expect(page.page.locator(".panel.old h2", has_text=panel)).to_have_count(1, timeout=100)
-        expect(page.page.locator(".verdict.bad", has_text="has not answered")).to_be_visible(timeout=10_000)
+            expect(page.page.locator(".panel.old h2", has_text=panel)).to_have_count(1)
+        page.page.clock.run_for(7_900)
+        expect(page.page.locator(".verdict.bad", has_text="has not answered")).to_be_visible()
         assert CLAIMS.findall(shown(page)) == []
     finally:
         world.hung = False
+    page.page.clock.resume()
     page.says("All well", 40)
 
 
 def test_a_store_that_takes_half_a_second_is_no_reason_for_another_banner(
     open_page: OpenPage, stand_in: str, world: World
 ) -> None:
-    world.answer_s = 0.5
-    page = open_page(stand_in)
+    page = open_page(stand_in, clock=True)
+    page.says("All well")
+    page.stop_clock()
     page.says("All well")
     page.page.evaluate(
         """() => {
@@ -105,7 +110,13 @@ def test_a_store_that_takes_half_a_second_is_no_reason_for_another_banner(
             new MutationObserver(look).observe(document.body, { subtree: true, childList: true, attributes: true });
         }"""
     )
-    page.page.wait_for_timeout(6_000)  # four refreshes
+    for _ in range(4):
+        world.calls.clear()
+        world.hung = True
+        page.page.clock.run_for(1_500)  # it asks after a second
+        world.hung = False
+        page.answered()
+        assert ("GET", "/api/v1/status") in world.calls
     assert page.page.evaluate("[...window.seen]") == ["verdict good"]
 
 
@@ -129,7 +140,7 @@ def test_the_page_goes_on_behind_a_dialog_which_keeps_its_input(
     reason.fill("the bank is clo")
     world.many += 1_000_000
     world.well = False
-    expect(page.page.locator(".verdict.bad", has_text="RabbitMQ does not answer")).to_be_visible(timeout=5_000)
+    expect(page.page.locator(".verdict.bad", has_text="RabbitMQ does not answer")).to_be_visible()
     expect(page.page.locator(".tile", has_text="Parked").locator("strong")).to_contain_text("M")
     reason.press_sequentially("sed")
     assert reason.input_value() == "the bank is closed"
@@ -142,7 +153,7 @@ def test_while_the_store_is_away_a_list_keeps_its_rows_and_their_age_or_says_tha
     page = open_page(f"{stand_in}#/messages")
     page.rows().first.wait_for()
     world.away = True
-    page.page.locator(".searching", has_text="List of").wait_for(timeout=4_000)
+    page.page.locator(".searching", has_text="List of").wait_for()
     assert page.rows().count() == 50
     page.go("#/messages?state=dead")
     page.says("Not known: the store does not answer.")
@@ -200,8 +211,10 @@ def test_only_what_was_overdue_when_it_was_seen_is_called_overdue(open_page: Ope
 
 def test_a_list_that_does_not_refresh_says_its_age(open_page: OpenPage, stand_in: str, world: World) -> None:
     soon = next(message for message in world.messages if message["state"] == "parked")
-    soon["due_ms"] = now_ms() + 4000
-    page = open_page(f"{stand_in}#/messages")
+    page = open_page(stand_in)
+    page.says("All well")
+    soon["due_ms"], soon["key"] = now_ms() + 6000, "soon"  # the list must be read before
+    page.page.goto(f"{stand_in}#/messages?key=soon")
     page.page.locator(f"tr[data-id='{soon['id']}']").get_by_role("checkbox").check()
     page.says("List of ")
     page.page.locator(f"tr[data-id='{soon['id']}']", has_text="was due").wait_for()

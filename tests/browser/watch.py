@@ -73,11 +73,22 @@ class Watched:
         the previous list is still shown, dimmed.
         """
         self.page.evaluate(_TWO_FRAMES)  # the page follows the new address, and asks
+        self.answered()
+        self.page.evaluate(_TWO_FRAMES)  # it shows the last answer
+
+    def answered(self) -> None:
+        """Wait until there is an answer to each request."""
         give_up = time.monotonic() + 15
         while self._asked:
             assert time.monotonic() < give_up, f"no answer to {[request.url for request in self._asked]}"
             self.page.wait_for_timeout(20)
-        self.page.evaluate(_TWO_FRAMES)  # it shows the last answer
+
+    def stop_clock(self) -> None:
+        """Stop a clock that `open_page` has installed, and wait until the page shows the answers to its requests."""
+        self.page.clock.pause_at((self.page.evaluate("Date.now()") + 10_000) / 1000)  # not before it arrives there
+        self.answered()
+        self.page.clock.run_for(100)
+        self.answered()
 
     def rows(self) -> Locator:
         """The rows of the list of messages."""
