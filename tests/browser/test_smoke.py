@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenPage
 from tests.browser.stand_in import World
@@ -13,11 +14,11 @@ pytestmark = pytest.mark.slow
 def test_the_page_shows_what_waits_and_cancels_a_message(open_page: OpenPage, stand_in: str, world: World) -> None:
     page = open_page(stand_in)
     page.says("All well")
-    assert page.page.locator(".tile").count() == 6
+    expect(page.page.locator(".tile")).to_have_count(6)
     page.page.locator(".timeline canvas").wait_for()
     page.page.get_by_role("link", name="Messages").first.click()
     one = page.rows().nth(20).get_attribute("data-id")
-    page.rows().nth(20).get_by_role("button", name="Cancel").click()
+    page.page.locator(f"tr[data-id='{one}']").get_by_role("button", name="Cancel").click()
     page.field("Reason").fill("ordered twice")
     page.page.locator("dialog").get_by_role("button", name="Cancel", exact=True).click()
     page.says("cancelled")
