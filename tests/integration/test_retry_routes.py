@@ -70,19 +70,19 @@ def test_a_rejected_message_returns_by_the_schedule_and_then_is_a_dead_letter(
     key = failing.publish(SENT.encode(), body)
     first = failing.next()
     assert retry_headers(first) is None
-    failed_ms = time.time() * 1000
+    failed_s = rejected_s = time.time()
     failing.reject(first)
     ids = set()
     for attempt, wait_s in ((1, 0.2), (2, 0.4)):
-        rejected_s = time.time()
         returned = failing.next()
-        assert wait_s - 0.005 <= returned.at - rejected_s < wait_s + 1, "never early, and not much later"
+        assert wait_s - 0.005 <= returned.at - rejected_s < wait_s + 5, "never early, and not much later"
         assert returned_as(returned) == (attempt, "rejected")
         moment_ms = (retry_headers(returned) or (0, "", 0))[2]
-        assert abs(moment_ms - failed_ms) < 1000
+        assert abs(moment_ms / 1000 - failed_s) < 5
         assert (returned.body, returned.routing_key) == (body, key)
         as_sent(returned, first)
         ids.add(retry_id(returned))
+        rejected_s = time.time()
         failing.reject(returned)
     reason = failing.wait_dead()
     assert reason.startswith(f"exhausted: the consumers of queue '{failing.queue}' failed 3 times, first at ")
