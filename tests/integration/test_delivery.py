@@ -77,6 +77,12 @@ def bodies(messages: list[Message]) -> set[bytes]:
     return {message.body for message in messages}
 
 
+def nothing_but(line: Line, body: bytes) -> None:
+    """This message comes, and no other."""
+    assert [message.body for message in line.receive()] == [body]
+    assert line.receive_until(1, 0.5) == []
+
+
 # Moments
 
 
@@ -92,13 +98,13 @@ def test_nothing_is_early_and_nothing_is_more_than_a_second_late(line: Line) -> 
 @pytest.mark.parametrize("wait_ms", [0, -1, -(2**31)])
 def test_a_delay_of_zero_or_less_is_now(line: Line, wait_ms: int) -> None:
     put(line, b"now", delay(wait_ms))
-    assert line.receive(1, 3)[0].body == b"now"
+    assert line.receive()[0].body == b"now"
 
 
 def test_a_moment_that_has_passed_is_now(line: Line) -> None:
     put(line, b"now", text("x-deliver-at", "2001-01-01T00:00:00Z"))
     put(line, b"now", long("x-deliver-at", 0))
-    assert len(line.receive(2, 3)) == 2
+    assert len(line.receive(2)) == 2
 
 
 def test_a_timestamp_header_that_came_along_from_an_earlier_message_shortens_no_delay(line: Line) -> None:
@@ -109,7 +115,7 @@ def test_a_timestamp_header_that_came_along_from_an_earlier_message_shortens_no_
         long("timestamp_in_ms", int(sent * 1000) - 60_000),
         delay(300),
     )
-    (message,) = line.receive(1, 3)
+    (message,) = line.receive()
     assert message.at >= sent + 0.3
 
 
@@ -121,7 +127,7 @@ def test_a_delay_counts_from_the_brokers_own_timestamp_where_the_settings_say_so
         taken = int(time.time() * 1000) - 60_000
         put(line, b"as if no postdate had run for a minute", long("timestamp_in_ms", taken), delay(60_500))
         put(line, b"no timestamp, on a route on which the broker writes one", delay(300))
-        unstamped, stamped = line.receive(2, 5)
+        stamped, unstamped = sorted(line.receive(2), key=lambda message: message.body)
         assert due_ms(stamped) == taken + 60_500 + 1, "what the broker has cut off is less than a millisecond"
         assert stamped.at * 1000 >= taken + 60_500
         assert unstamped.body.startswith(b"no timestamp")
@@ -148,6 +154,8 @@ DELAYS: dict[str, Entry] = {
     "level 1": (b"x-delay-level", "I", struct.pack(">i", 1)),
     "level 2 as text": text("x-delay-level", "2"),
 }
+#: A busy machine may deliver this much later. Another reading of the header would not come in this time, or too early.
+SLOW_S = 5
 EXPECTED_MS = {"int8": 100, "uint8": 255, "level 1": 200, "level 2 as text": 400}
 
 
@@ -161,7 +169,7 @@ def delayed(line: Line) -> dict[str, float]:
 @pytest.mark.parametrize("kind", DELAYS)
 def test_a_delay_of_this_kind_is_understood(delayed: dict[str, float], kind: str) -> None:
     expected = EXPECTED_MS.get(kind, WAIT_MS)
-    assert expected - 1 <= delayed[kind] < expected + 500
+    assert expected - 1 <= delayed[kind] < expected + SLOW_S * 1000
 
 
 def moments(at_s: int) -> dict[str, Entry]:
@@ -182,7 +190,7 @@ def test_a_moment_in_any_form_is_kept_to_the_millisecond(line: Line) -> None:
     got = line.receive(5)
     assert bodies(got) == {name.encode() for name in moments(at_s)}
     assert {due_ms(message) for message in got} == {at_s * 1000}
-    assert all(0 <= message.at - at_s < 0.5 for message in got)
+    assert all(0 <= message.at - at_s < SLOW_S for message in got), "and not after ten seconds, as x-delay says"
 
 
 def dialects(at_ms: int, wait_ms: int) -> dict[str, Entry]:
@@ -209,19 +217,19 @@ def test_every_dialect_is_understood_where_it_is_switched_on(
         line.start()
         at_ms = (int(time.time()) + 3) * 1000
         assert set(dialects(at_ms, 2000)) == set(KNOWN_DIALECTS)
+        put(line, b"not delayed", (b"eta", "V", b""))
         for name, header in dialects(at_ms, 2000).items():
             put(line, name.encode(), header)
-        put(line, b"not delayed", (b"eta", "V", b""))
-        assert line.receive(1, 3)[0].body == b"not delayed"
+        assert line.receive()[0].body == b"not delayed"
         got = line.receive(len(KNOWN_DIALECTS))
         assert bodies(got) == {name.encode() for name in KNOWN_DIALECTS}
-        assert all(-1500 < message.at * 1000 - at_ms < 500 for message in got)
+        assert all(-1.5 < message.at - at_ms / 1000 < SLOW_S for message in got)
         assert all(len(parts(message.properties).headers) == 2 for message in got), "the dialect's header is taken out"
 
 
 def test_a_dialect_that_is_not_switched_on_is_a_header_like_any_other(line: Line) -> None:
     put(line, b"at once", text("TIMER_DELAY_SEC", "60"))
-    assert parts(line.receive(1, 3)[0].properties).headers == [b"\x0fTIMER_DELAY_SECS\x00\x00\x00\x0260"]
+    assert parts(line.receive()[0].properties).headers == [b"\x0fTIMER_DELAY_SECS\x00\x00\x00\x0260"]
 
 
 # Bad headers
@@ -267,13 +275,13 @@ FRACTIONS: list[Entry] = [
 def test_a_fraction_of_a_millisecond_is_rounded_up(line: Line, header: Entry) -> None:
     sent = time.time()
     put(line, b"rounded", header)
-    message = line.receive(1, 3)[0]
+    message = line.receive()[0]
     assert (message.body, message.at - sent >= 0.301) == (b"rounded", True)
 
 
 def test_a_null_value_is_no_delay_header(line: Line) -> None:
     put(line, b"null", (b"x-delay", "V", b""), text("tenant", "acme"))
-    message = line.receive(1, 3)[0]
+    message = line.receive()[0]
     left = parts(message.properties).without(b"x-delay-id", b"x-delay-due").headers
     assert (message.body, left) == (b"null", [b"\x06tenantS\x00\x00\x00\x04acme"])
 
@@ -303,8 +311,8 @@ KEYS = [(b"one.%d" % n, b"two.%d" % n) for n in range(4)]  # routing keys in dif
 
 
 def twice_under_one_key(line: Line, first_key: bytes, second_key: bytes) -> None:
-    put(line, b"first", delay(900), text("x-delay-key", b"k" + first_key), key=first_key)
-    put(line, b"second", delay(400), text("x-delay-key", b"k" + first_key), key=second_key)
+    put(line, b"first", delay(2000), text("x-delay-key", b"k" + first_key), key=first_key)
+    put(line, b"second", delay(1000), text("x-delay-key", b"k" + first_key), key=second_key)
 
 
 @pytest.mark.parametrize(("mode", "winner"), [("replace", b"second"), ("keep", b"first"), ("reject", b"first")])
@@ -316,7 +324,7 @@ def test_the_same_key_again(rabbitmq: RabbitMQ, redis_server: Redis, folder: Pat
             twice_under_one_key(line, *pair)
         got = line.receive(len(pairs))
         assert bodies(got) == {winner}
-        assert line.receive_until(1, 1.0) == [], "one of the two only"
+        assert line.receive_until(1, 1.5) == [], "one of the two only"
         reasons = list(line.dead().values())
         assert len(reasons) == (len(pairs) if mode == "reject" else 0)
         assert all(why.startswith("same_key: ") for why in reasons)
@@ -329,18 +337,18 @@ def test_a_key_is_free_again_when_its_message_has_been_delivered(line: Line) -> 
 
 
 def test_cancel_in_band_takes_back_what_is_parked_under_the_key_and_is_not_delivered_itself(line: Line) -> None:
-    put(line, b"wanted", delay(700), text("x-delay-key", "other"))
-    put(line, b"unwanted", delay(600), text("x-delay-key", "this one"))
+    put(line, b"wanted", delay(1300), text("x-delay-key", "other"))
+    put(line, b"unwanted", delay(1200), text("x-delay-key", "this one"))
     put(line, b"the order to cancel", text("x-delay-cancel", "this one"), key=b"another.key")
     put(line, b"cancels nothing", text("x-delay-cancel", "no such key"))
-    assert bodies(line.receive_until(3, 1.5)) == {b"wanted"}
+    nothing_but(line, b"wanted")
 
 
 def test_a_message_can_be_cancelled_by_its_message_id(line: Line) -> None:
     for body in (b"unwanted", b"wanted"):
-        line.publish(Props([delay(600)], {"message_id": short(b"id of " + body)}), body)
+        line.publish(Props([delay(1200)], {"message_id": short(b"id of " + body)}), body)
     put(line, b"", text("x-delay-cancel", b"id of unwanted"))
-    assert bodies(line.receive_until(3, 1.5)) == {b"wanted"}
+    nothing_but(line, b"wanted")
 
 
 def test_commands_find_a_message_by_its_correlation_id_where_the_route_says_so(
@@ -361,7 +369,7 @@ def test_commands_find_a_message_by_its_correlation_id_where_the_route_says_so(
     assert (cancelled["id"], cancelled["state"]) == (listed["id"], "cancelled")
     assert order("list", "not this") == []
     order("deliver", "task-2")
-    assert bodies(line.receive_until(2, 1.2)) == {b"task-2"}
+    nothing_but(line, b"task-2")
 
 
 def test_messages_with_one_message_id_do_not_replace_each_other(line: Line) -> None:
@@ -379,7 +387,7 @@ def test_a_message_without_a_delay_header_arrives_although_no_bridge_is_running(
     with Line(rabbitmq.url, redis_server.url, folder) as line:
         put(line, b"plain", text("tenant", "acme"))
         put(line, b"parked", delay(10))
-        assert bodies(line.receive_until(2, 0.5)) == {b"plain"}
+        nothing_but(line, b"plain")
         assert line.depth(line.intake) == 1
 
 
