@@ -26,7 +26,7 @@ def test_a_full_route_leaves_messages_in_the_broker_and_goes_on_when_it_has_room
         line.settings["routes"]["orders"] |= {"max_parked": 20}
         bridge = line.start()
         for number in range(20):
-            put(line, number, 5000)
+            put(line, number, 7000)
         wait_for(lambda: "is full" in bridge.log(), "the route is full", 10)
         for number in range(20, 30):
             put(line, number, 100)

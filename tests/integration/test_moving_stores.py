@@ -113,7 +113,7 @@ def test_messages_come_back_from_a_file_after_redis_was_emptied_while_postdate_r
     with Line(rabbitmq.url, redis.url, tmp_path, {}) as line, line.start() as bridge:
         shell, file = Shell(line, capsys), tmp_path / "backup.jsonl"
         for n in range(50):
-            props = Props([delay(4000), (b"n", "I", n.to_bytes(4, "big"))], {"delivery_mode": b"\2"})
+            props = Props([delay(6000), (b"n", "I", n.to_bytes(4, "big"))], {"delivery_mode": b"\2"})
             line.publish(props, bytes(range(256)) * (1 + n), f"key.{n}".encode())
         wait_for(lambda: line.waiting() == 50, "all are parked")
         file.write_text(shell("export"))

@@ -108,8 +108,8 @@ def test_a_record_larger_than_any_request_becomes_a_dead_letter_and_delays_no_ot
 
 
 def test_a_record_cancelled_by_its_key_is_not_delivered(line: KafkaLine) -> None:
-    line.produce(b"cancelled", [("x-delay", b"1500"), ("x-delay-key", b"order-1")])
-    line.produce(b"kept", [("x-delay", b"2000"), ("x-delay-key", b"order-2")])
+    line.produce(b"cancelled", [("x-delay", b"3000"), ("x-delay-key", b"order-1")])
+    line.produce(b"kept", [("x-delay", b"3500"), ("x-delay-key", b"order-2")])
     line.produce(None, [("x-delay-cancel", b"order-1")])
     line.produced()
     found = line.consume(lambda found: any(one.value == b"kept" for one in found))
