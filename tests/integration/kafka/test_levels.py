@@ -65,8 +65,8 @@ def test_the_rest_of_a_delay_is_rounded_up_to_a_level_never_early_and_within_a_s
     for one in line.consume(len(levels)):
         assert one.value is not None
         assert int(one.value) / 1000 <= one.at - sent
-        assert one.due() - sent < levels[one.value] + 3.0
-        assert one.due() <= one.at < one.due() + 1.0
+        assert one.due() - sent < levels[one.value] + 5.0
+        assert one.due() <= one.at < one.due() + 5.0
 
 
 def test_a_level_number_and_a_due_moment_delay_too(line: KafkaLevelLine) -> None:
