@@ -97,7 +97,7 @@ def test_a_target_queue_that_is_deleted_and_made_again_gets_everything(
     line = open_line()
     ledger = open_ledger(line)
     bridge = line.bridge().start()
-    ledger.produce(RATE, (1000, 1500), count=300)
+    ledger.produce(RATE, (3000, 3500), count=300)  # nothing is due before the queue is gone
     ledger.produced()
     line.delete_queue(line.queue)
     bridge.wait_log("unroutable")
