@@ -141,10 +141,11 @@ class Shard:
         before = self._before(batch)
         kept: list[int] = []
         rejected: list[int] = []
+        done = {*before, *self._there(batch)}
         keyed = {entry.position for entry in batch.keyed}
         for position, key, mode in batch.keyed:
             message = batch.messages[position - 1]
-            if position in before:
+            if position in done:
                 continue
             if not self._older_stays(key, mode):
                 self._park(*message)
@@ -152,13 +153,13 @@ class Shard:
             else:
                 (kept if mode == "keep" else rejected).append(position)
         for position, message in enumerate(batch.messages, 1):
-            if position not in keyed and position not in before:
+            if position not in keyed and position not in done:
                 self._park(*message)
-        self._find_by(batch.found, {batch.messages[position - 1][0] for position in before})
+        self._find_by(batch.found, {batch.messages[position - 1][0] for position in done})
         self._remember(batch.recent, batch.recent_max)
         for position in rejected if batch.origins else ():
             self.offsets.note(batch.origins[position - 1], owed=True)
-        self.counts["parked"] += len(batch.messages) - len(kept) - len(rejected) - len(before)
+        self.counts["parked"] += len(batch.messages) - len(kept) - len(rejected) - len(done)
         reply = Parked(tuple(kept), tuple(rejected), tuple(before))
         for position, message in enumerate(batch.messages if batch.once and batch.logs else (), 1):
             if position not in {*kept, *rejected, *before}:
@@ -183,8 +184,11 @@ class Shard:
             if new:
                 self.offsets.note(origin, owed=n >= len(batch.origins))
         passed = [position for position, new in enumerate(verdicts[: len(batch.origins)], 1) if not new]
-        known = enumerate(batch.messages, 1) if batch.once else ()
-        return sorted({*passed, *(position for position, message in known if message[0] in self.messages)})
+        return sorted({*passed, *(self._there(batch) if batch.once else ())})
+
+    def _there(self, batch: Batch) -> list[int]:
+        numbered = enumerate(batch.messages, 1) if batch.once or batch.again else ()
+        return [position for position, message in numbered if message[0] in self.messages]
 
     def _find_by(self, found: Mapping[bytes, bytes], passed: set[bytes]) -> None:
         for key, ids in found.items():

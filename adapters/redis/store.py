@@ -165,7 +165,7 @@ class RedisStore:
                 self._limits.most,
                 self._limits.keep_ms,
                 min((message[1] for message in batch.messages), default=0),
-                batch.once + 2 * batch.logs,
+                batch.once + 2 * batch.logs + 8 * batch.again,
             )
             caller = self.instance + " once" * batch.once
             args: list[Any] = [call + batch.mark, caller, wake, batch.recent]

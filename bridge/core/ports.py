@@ -39,6 +39,8 @@ class Batch:
     message, or is empty: the store does not park again what it has handled. ``owed`` are origins of this shard that the
     caller rejects afterwards: that call still finds them new, whatever was parked here. ``once``: a message whose id
     the store has, in any state, counts as handled before. One such call and one other may be repeated side by side.
+    ``again``: a restore may have read the rows of its messages. One whose id the store has was put back meanwhile: it
+    stays as it is, and counts as parked.
     ``mark``: nothing is parked if the shard has another one (``bridge.core.journal.Tiers``), and the reply is
     ``TierMoved``. ``logs``: the number of logs that the shard begins if it has none, because the store was emptied: 1
     for that of moves, 2 with that of what was parked. With ``once``, the log of moves names what was parked: its row
@@ -55,6 +57,7 @@ class Batch:
     origins: list[Origin] = field(default_factory=list)
     owed: list[Origin] = field(default_factory=list)
     once: bool = False
+    again: bool = False
     mark: bytes = b""
     logs: int = 0
     rivals: dict[bytes, bytes] = field(default_factory=dict)

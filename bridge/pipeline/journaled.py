@@ -107,6 +107,8 @@ class JournaledStore:
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
         """Park, and write the rows. A shard whose rows could not be written has not parked."""
         for batch in batches.values():
+            # Its rows may be there before it: those of records, or of a call whose reply was lost.
+            batch.again = not batch.once and (batch.logs > 0 or (self._writer is None and bool(batch.origins)))
             batch.logs = 1 if self._writer is None else 2
         records = {shard: self._entries(batch) for shard, batch in batches.items() if batch.origins}
         if self._writer is None and records:

@@ -228,11 +228,15 @@ class TieredStore:
 
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
         """Park. A message with a key of its own meets the cold ones with that key."""
-        if not any(batch.keyed or batch.once for batch in batches.values()) or not await self._loader.begun():
+        if (
+            not any(batch.keyed or batch.once or batch.again for batch in batches.values())
+            or not await self._loader.begun()
+        ):
             return await self._store.park(batches)
         replies: dict[int, Parked | StoreUnavailable] = {}
         try:
-            await self._loader.ids([row[0] for batch in batches.values() if batch.once for row in batch.messages])
+            known = (batch for batch in batches.values() if batch.once or batch.again)
+            await self._loader.ids([row[0] for batch in known for row in batch.messages])
             left = dict(batches)
             for _ in range(_TRIES):
                 marks = await self._loader.marks(left)

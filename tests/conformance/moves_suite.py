@@ -7,7 +7,7 @@ from typing import cast
 from bridge.core.journal import MoveLog, Written
 from bridge.core.ports import Batch, Keyed, Parked, Store
 from bridge.parking.envelope import index_field
-from tests.conformance.rig import HOUR_MS, SHARDS, Rig, claim, park, park_keyed
+from tests.conformance.rig import HOUR_MS, SHARDS, Rig, claim, ids, park, park_keyed
 
 
 async def logged(log: MoveLog, limit: int = 100) -> list[tuple[str, Written | None, list[bytes]]]:
@@ -78,6 +78,22 @@ class Moves:
         found = await logged(self.log(store))
         assert {(name, state) for name, state, _ in found} == {("restored", Written.WAITING)}
         assert {message_id for _, _, ids in found for message_id in ids} == {gone[0], keyed[0]}
+
+    async def test_a_repeated_call_leaves_what_was_put_back_meanwhile_as_it_is(self, rig: Rig) -> None:
+        """A restore reads the row of a message that is still being parked, or whose call the store has lost."""
+        store = await rig.open()
+        due_ms = await rig.now_ms() - 1
+        under_way, keyed, new = (rig.message(due_ms + n * HOUR_MS, key=key) for n, key in enumerate((b"f", b"k", b"f")))
+        field, own = index_field(b"orders", b"f"), [Keyed(2, index_field(b"orders", b"k"), "replace")]
+        await park(store, under_way, keyed, keyed=own, found={field: under_way[0]}, once=True)
+        assert ids(await claim(store)) == [under_way[0]]
+        batch = Batch(store.new_token(), [under_way, keyed, new], own, {field: under_way[0] + new[0]}, again=True)
+        assert (await store.park({0: batch}))[0] == Parked((), (), ())
+        assert ids(await claim(store)) == []
+        assert (await store.find([field]))[field].ids == [under_way[0], new[0]]
+        assert await store.parked_by_route(["orders"]) == {"orders": 3}
+        assert (await rig.counts())["parked"] == 3
+        assert await store.cancel([keyed[0], new[0]], False) == {keyed[0]: "parked", new[0]: "parked"}
 
     async def test_a_new_moment_and_a_retry_are_logged_with_their_moment(self, rig: Rig) -> None:
         store = await rig.open()

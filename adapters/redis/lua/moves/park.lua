@@ -12,8 +12,8 @@
 --       8 cold (string)   9 key index (hash)   10 why (hash)   11 history (stream)   12 refused (zset)
 -- ARGV  1 token (8 bytes); Unix s, maximum number of messages in recent, number of messages, of keyed ones, of ranges
 --       of origins, of routes, maximum of the history (0: none), in 4 bytes each; ms to keep the history, earliest due
---       ms, in 8 bytes each; in a byte: 1 to skip messages whose id the store has, and twice the number of logs that
---       begin if they are missing (moved, parks); the mark that the shard must have, if any
+--       ms, in 8 bytes each; in a byte: twice the number of logs that begin if they are missing (moved, parks), and 1
+--       to skip messages whose id the store has, 8 if these count as parked; the mark that the shard must have, if any
 --       2 caller   3 wake channel, or '' if the caller drains the shard   4 recent entry or ''
 --       then for each message: id, due ms, envelope
 --       for each keyed one: position (from 1), index field, mode if a message with it is parked (replace, keep, reject)
@@ -48,18 +48,19 @@ if mark_at <= #ARGV[1] and redis.call('GET', COLD) ~= string.sub(ARGV[1], mark_a
 if how > 1 then
   --- @include include/moved
   log_begin(MOVED)
-  if how > 3 then log_begin(PARKS) end
+  if how % 8 > 3 then log_begin(PARKS) end
 end
 
-local kept, rejected, passed, skip = {}, {}, {}, {}
+local kept, rejected, passed, there, skip = {}, {}, {}, {}, {}
 if ranges > 0 then
   --- @include include/origin_ranges
   passed = origins_take(OFFSETS, ARGV, origins_at, ranges, count)
-  for _, position in ipairs(passed) do skip[position] = true end
+  for _, position in ipairs(passed) do skip[position] = 'before' end
 end
-for n = 1, how % 2 == 1 and count or 0 do
+for n = 1, (how % 2 == 1 or how > 7) and count or 0 do
   if not skip[n] and redis.call('HEXISTS', MESSAGES, ARGV[2 + n * 3]) == 1 then
-    passed[#passed + 1], skip[n] = n, true
+    skip[n] = 'before'
+    table.insert(how > 7 and there or passed, n)
   end
 end
 if keyed > 0 then
@@ -93,7 +94,7 @@ in_pieces('HSET', MESSAGES, envelopes)
 if #ARGV > found_at then
   --- @include include/key_index
   local gone = {}
-  for _, position in ipairs(passed) do gone[ARGV[2 + position * 3]] = true end
+  for n, why in pairs(skip) do gone[ARGV[2 + n * 3]] = why == 'before' or nil end
   for at = found_at + 1, #ARGV, 2 do
     local ids = next(gone) and ids_without(ARGV[at + 1], gone) or ARGV[at + 1]
     if ids ~= '' then index_add(INDEX, ARGV[at], ids) end
@@ -104,19 +105,18 @@ if ARGV[3] ~= '' and count > 0 then
   wake_if_nearer(DUE, ARGV[3], earliest_ms)
 end
 
-local reply, answer = 1, call
-if #kept + #rejected + #passed > 0 then
+local reply, answer, total = 1, call, (before[3] or 0) + count
+if #kept + #rejected + #passed + #there > 0 then
   --- @include include/envelope
   reply = {kept, rejected, passed}
   answer = call .. cmsgpack.pack(reply)
-  for _, positions in ipairs(reply) do
+  for _, positions in ipairs({kept, rejected, passed, there}) do
     for _, position in ipairs(positions) do
       local route = envelope_route(ARGV[4 + position * 3])
-      added[route] = (added[route] or 0) - 1
+      added[route], total = (added[route] or 0) - 1, total - 1
     end
   end
 end
-local total = (before[3] or 0) + count - #kept - #rejected - #passed
 local writes = {fields[1], answer, 'parked', string.format('%d', total)}
 if ARGV[4] ~= '' then
   writes[5], writes[6] = RECENT_TOTAL, recent_add(RECENT, ARGV[4], recent_max, before[2])
