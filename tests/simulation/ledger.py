@@ -232,7 +232,7 @@ def _overlap(deed: Deed, deeds: Sequence[Deed]) -> bool:
 
 def _unnoticed_ms(ledger: Ledger, message: Published) -> float:
     """Return by how much the store's clock stepped forward before a message came, unnoticed by any process."""
-    still_s = sum(fault.for_s for fault in ledger.plan.faults if fault.kind in _LATE)
+    still_s = sum(fault.for_s for fault in ledger.plan.faults if MEANS.get(fault.kind, fault.kind) in _LATE)
     from_s = message.at_s - _NOTICED_S - still_s
     return sum(max(0.0, ms) for at_s, ms in ledger.world.store.clock.steps if from_s <= at_s <= message.at_s)
 

@@ -68,6 +68,7 @@ FOUND_WITH_A_JOURNAL = (
     5032400,
     5041515,
     7002403,
+    7004931,
 )
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.
 PARTS, FRESH_S, AT_MOST_S = 4, 12.0, 40.0
