@@ -357,7 +357,9 @@ class Tiering:
         """Let the counts of cold messages be true again, if no other instance does. Raises ``StoreUnavailable``."""
         began_s, every_s = time.monotonic(), max(_COUNT_EVERY_S, self._counting_s * _COUNTING_RARER)
         self._count_s = began_s + every_s
-        if await self._loader.begun() and await self._desk.lead("count", self._instance, int(every_s * 1000)):
+        # After a step of the store's clock, what was due later may be claimed or held: it would count as cold.
+        loaded = await self._loader.begun() and await self._desk.now_ms() < self.loaded_until_ms
+        if loaded and await self._desk.lead("count", self._instance, int(every_s * 1000)):
             await self._loader.recount(self.loaded_until_ms)
             self._counting_s = time.monotonic() - began_s
 

@@ -15,6 +15,7 @@ from adapters.memory.memory_journal import MemoryJournal
 from bridge.app.build import begin_logs
 from bridge.core.errors import StoreUnavailable, StoreUnfit
 from bridge.core.journal import START, JournalFilter, JournalMessage, Written
+from bridge.core.ports import Claimed
 from bridge.core.state import State
 from bridge.desk.rows import Filter
 from bridge.parking.envelope import index_field
@@ -306,6 +307,23 @@ async def test_counts_are_left_alone_where_messages_change_their_tier_meanwhile(
         await house.tiering.count()
     monkeypatch.undo()
     assert (await house.desk.stats()).cold == 5
+
+
+async def test_an_instance_that_missed_a_step_of_the_clock_counts_no_held_message_as_cold(
+    journal: MemoryJournal,
+) -> None:
+    house = await opened(journal)
+    await cooled(house, 9 * HOUR_MS)
+    await house.tiering.load(house.clock.now_ms())
+    before_ms = house.tiering.loaded_until_ms
+    house.clock.step(10 * HOUR_MS)
+    await house.tiering.load(house.clock.now_ms())
+    replies = await house.store.claim(range(SHARDS), 10, 1 << 20, HOUR_MS, HOUR_MS)
+    claims = [claim for reply in replies.values() if isinstance(reply, Claimed) for claim in reply.claims]
+    assert await house.store.hold([(claim, "paused") for claim in claims]) == 1
+    house.tiering.loaded_until_ms = before_ms
+    await house.tiering.count()
+    assert (await house.desk.stats()).cold == 0
 
 
 async def test_what_another_instance_unloads_behind_a_loader_stays_counted(journal: MemoryJournal) -> None:
