@@ -38,9 +38,10 @@ from bridge.pipeline.putback import BATCH, BATCH_BYTES, RATE, Fate, Overdue, Pac
 from bridge.telemetry.reconnect import MAX_S
 
 _EVERYTHING = JournalFilter()
-#: A message may have its row before it is parked: the store is asked again after this time, in which an instance tries
-#: a failed call again. Where the journal answers as late as this, so may that instance: it is asked a few times more.
-_SETTLE_S, _STALLED_S, _LOOKS = MAX_S + 1.0, 1.0, 5
+#: A message may have its row before it is parked: the store is asked until this time has passed, in which an instance
+#: tries a failed call again. It is asked each second, so that an outage in between is noticed. Where the journal
+#: answers late, so may that instance: it gets this time again, so often.
+_SETTLE_S, _LOOK_S, _STALLED_S, _STALLS = MAX_S + 1.0, 1.0, 1.0, 4
 #: The last arrivals of which the highest id counts: ids go up, whatever the clock does, within one priority.
 _NEWEST = 100
 #: How long a restore that died keeps others waiting, and how often they ask.
@@ -192,19 +193,18 @@ class Restorer:
         ``began_s`` (monotonic): when the caller began. Rows of messages that arrived before are parked soon after.
         ``hold`` is awaited before each further look: it extends the caller's turn, or takes another.
         """
-        absent = list(rows)
-        for _ in range(_LOOKS):
+        absent, stalls = list(rows), 0
+        while True:
             asked_s = time.monotonic()
             absent = await self._absent(absent)
             now_s = time.monotonic()
-            if now_s > asked_s + _STALLED_S:
-                began_s = now_s
+            if now_s > asked_s + _STALLED_S and stalls < _STALLS:
+                began_s, stalls = now_s, stalls + 1
             if not absent or now_s >= began_s + _SETTLE_S:
-                break
-            await asyncio.sleep(began_s + _SETTLE_S - now_s)
+                return absent
+            await asyncio.sleep(min(_LOOK_S, began_s + _SETTLE_S - now_s))
             if hold is not None:
                 await hold()
-        return absent
 
     async def _absent(self, rows: Sequence[JournalMessage]) -> list[JournalMessage]:
         known = await self._moves.known([row.id for row in rows])

@@ -67,7 +67,9 @@ FOUND_WITH_A_JOURNAL = (
     5031723,
     5032400,
     5041515,
+    7002080,
     7002403,
+    7002579,
     7004931,
 )
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.
