@@ -114,10 +114,10 @@ class Loader:
         rows = await self._journal.cold_counts(from_ms)
         still = await self._tiers.marks(marks)
         quiet = [shard for shard, mark in marks.items() if mark == still[shard]]
-        wrong = [shard for shard in quiet if Counter(rows.get(shard, {})) != Counter(counts[shard])]
+        both = {shard: await self._in_both(shard, from_ms) for shard in quiet}
+        wrong = [shard for shard in quiet if Counter(rows.get(shard, {})) - both[shard] != Counter(counts[shard])]
         if not wrong or await self._lacks(from_ms):
             return
-        both = {shard: await self._in_both(shard, from_ms) for shard in wrong}
         await self._tail.catch_up(wrong)
         rows = await self._journal.cold_counts(from_ms)
         for shard in wrong:

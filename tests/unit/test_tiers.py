@@ -309,6 +309,18 @@ async def test_counts_are_left_alone_where_messages_change_their_tier_meanwhile(
     assert (await house.desk.stats()).cold == 5
 
 
+async def test_a_wrong_count_is_corrected_though_as_many_messages_are_in_both_tiers(journal: MemoryJournal) -> None:
+    house = await opened(journal)
+    house.source.feed(b"0", {"x-delay": 9 * HOUR_MS})
+    await house.park()
+    (shard,) = (shard for shard in house.memory.shards if shard.messages)
+    await journal.shift(list(shard.messages), *WAITS_COLD)
+    await house.tiering.load(house.clock.now_ms())
+    shard.routes["cold", b"orders"] += 1
+    await house.tiering.count()
+    assert (await house.desk.stats()).cold == 0
+
+
 async def test_an_instance_that_missed_a_step_of_the_clock_counts_no_held_message_as_cold(
     journal: MemoryJournal,
 ) -> None:
