@@ -244,7 +244,7 @@ class Relay:
         elif isinstance(move, Bury):
             kind = move.reason.kind if move.reason is not None else ReasonKind.UNREADABLE
             numbers.died(kind, on_arrival=delivery.route in self._rules)
-            self._health.say(self._dead_letters(carried), "")
+            self._health.say(Subject("dead letters", self._packing.route_of(delivery)), "")
         else:
             numbers.confirmed += 1
             if carried.due_known:
@@ -364,13 +364,11 @@ class Relay:
         if isinstance(carried.move, Hold) and not refusal.lasting:
             self._mend()
 
-    def _dead_letters(self, carried: Carried) -> Subject:
-        return Subject("dead letters", self._packing.route_of(carried.delivery))
-
     def _dead_letter_refused(self, carried: Carried, refusal: Refusal) -> None:
         """Retry a dead letter endlessly, without its reason: there is nowhere else to keep it."""
         words = f"a dead letter cannot be stored, and enough of them block their route: {refusal.reason}"
-        self._health.say(self._dead_letters(carried), words, for_s=60, cause=refusal.reason.cause)
+        subject = Subject("dead letters", self._packing.route_of(carried.delivery))
+        self._health.say(subject, words, for_s=60, cause=refusal.reason.cause)
         if not refusal.lasting:
             self._mend()
         plain = self._packing.parcel(carried.delivery, _PLAIN, carried.due_ms)
