@@ -762,8 +762,8 @@ class TestWatch:
         self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """An instance tries again some seconds after the store is back, and the row is there."""
-        monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.2)
-        monkeypatch.setattr("bridge.pipeline.restore._LOOK_S", 0.01)
+        for name, seconds in (("_SETTLE_S", 0.2), ("_LOOK_S", 0.01)):
+            monkeypatch.setattr(f"bridge.pipeline.restore.{name}", seconds)
         house, now_ms = await opened(journal, before=True), 1_000
         envelope = seal(now_ms, now_ms, b"orders", b"", b"", b"a")
         await journal.propose([JournalEntry(Ids("aaaaaa").next(now_ms, 0), now_ms, envelope, (LOG, 0))])
@@ -772,7 +772,6 @@ class TestWatch:
         house.memory.away = "the store is away"
         with pytest.raises(StoreUnavailable):
             await looking
-        house.memory.away = ""
         assert house.health.sentence() == WELL
 
     async def test_auto_restores_it_and_says_so_in_the_audit_log(self, journal: MemoryJournal) -> None:
