@@ -109,10 +109,13 @@ def _store_loses(world: World, _: Fault) -> _End:
 
 
 def _network(server: Server, network: Network) -> _End:
-    before, server.network = server.network, network
+    """Of several at once the last that began counts; without any, that of the plan."""
+    server.networks.append(network)
+    server.network = network
 
     def back() -> None:
-        server.network = before
+        server.networks.remove(network)
+        server.network = server.networks[-1]
 
     return back
 

@@ -59,6 +59,7 @@ def _outcome(plan: Plan, loop: VirtualLoop, without: Collection[str]) -> Outcome
     store = StoreServer(loop, random, plan.shards)
     broker = Broker(store, random, logs=2 if plan.kafka else 0, holds=plan.hold)
     store.network = Network(lost=plan.lost, slow=plan.slow)
+    store.networks = [store.network]
     store.clock.drift = plan.drift
     if plan.calm:
         store.hints_lost = 0.0
@@ -88,8 +89,6 @@ async def _play(world: World) -> None:
         await asyncio.sleep(0.5)
         look(world)
     world.store.network = world.broker.network = Network()
-    if world.journal is not None:  # of two faults at once the later one puts back what the first one made
-        world.journal.network = Network()
     if world.undone and world.journal is not None and not plan.auto:
         world.restore()
     for route in ROUTES:  # an older state of the store may have brought an order back

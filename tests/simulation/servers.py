@@ -39,6 +39,8 @@ class Server:
         self.loop = loop
         self.random = random
         self.network = Network()
+        #: That of the plan, and those of faults that go on.
+        self.networks = [self.network]
         self.frozen = False
         #: The context of no process.
         self.outside = copy_context()
