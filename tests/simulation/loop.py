@@ -29,6 +29,8 @@ class Process:
         #: By which part its monotonic clock is too fast, and by how much its wall clock was set (seconds).
         self.drift = 0.0
         self.set_by_s = 0.0
+        #: By how much longer (s) its requests travel.
+        self.far_s = 0.0
         self.killed = False
         #: Whether it runs nothing now: it is frozen, or was killed; and since when.
         self.still = False

@@ -96,9 +96,10 @@ class Connection:
         expire: Callable[[], None] = lambda: None,
     ) -> None:
         """Let the server do ``work`` when the request arrives. ``answered`` runs in the process that sent it."""
-        server, now_s = self._server, self._loop.time()
-        self._there_at = max(self._there_at + LATER_S, now_s + server.travel_s())
-        request = _Request(PROCESS.get(), work, answered, now_s + timeout_s, expire)
+        server, process, now_s = self._server, PROCESS.get(), self._loop.time()
+        far_s = process.far_s if process is not None else 0.0
+        self._there_at = max(self._there_at + LATER_S, now_s + server.travel_s() + far_s)
+        request = _Request(process, work, answered, now_s + timeout_s, expire)
         # Outside of all processes: a killed client does not take its requests back.
         self._loop.call_at(self._there_at, self._arrive, request, context=server.outside)
         self._expires(request, self._there_at)
