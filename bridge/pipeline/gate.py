@@ -266,9 +266,10 @@ class RateGate:
             # A held message whose moment was changed may be due far ahead: others due before it are not let go by that.
             backlog.after = min(reply.last, (self._clock.now_ms() + 1, b""))
             backlog.last = max(backlog.last, backlog.after)
-            backlog.credit += reply.moved
             backlog.ended_s = now_s if reply.ended or route not in reply.rest else None
-            if reply.first_ms is not None:
+            # Those that an operator gave a later moment all leave at that: their tokens are of no use then.
+            if reply.first_ms is not None and reply.last[0] <= self._clock.now_ms():
+                backlog.credit += reply.moved
                 backlog.turns.append(_Turns(reply.last, reply.first_ms, gap_us / 1000))
         self._tokens[route] += number  # for messages that come due now
         return _failed(replies)

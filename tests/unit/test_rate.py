@@ -141,6 +141,20 @@ async def test_a_held_message_that_gets_a_later_moment_opens_no_way_for_others()
     assert len(house.bodies()) - sent <= 22
 
 
+async def test_held_messages_that_get_a_later_moment_keep_the_rate_then() -> None:
+    house = await house_with(60)
+    await after(house, 0)
+    (shard,) = [shard for shard in house.memory.shards if shard.due.held()]
+    held = [message_id for _, message_id in shard.due.held()]
+    await house.store.reschedule(held, house.clock.now_ms() + 400)
+    await after(house, 390)
+    sent = len(house.bodies())
+    await after(house, 100)
+    assert 5 <= len(house.bodies()) - sent <= 22
+    await after(house, 600)
+    assert (len(house.bodies()), house.parked(), held_in(house)) == (60, 0, 0)
+
+
 async def test_another_route_is_not_held() -> None:
     house = await house_with(50)
     house.source.feed(b"bill", {"x-delay": 0}, route="bills")
