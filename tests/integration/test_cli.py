@@ -272,7 +272,7 @@ class TestFine:
         monkeypatch.setenv("COLUMNS", "160")
         head_line, text = shell("list").splitlines()
         assert "next try" in head_line
-        assert "in 1m 29s" in text
+        assert re.search(r"in 1m 2\ds", text)
 
     def test_a_damaged_message_is_listed_shown_and_cancelled_like_any_dead_letter(self, shell: Shell) -> None:
         one = shell.dead("damaged: its bytes are no envelope")
