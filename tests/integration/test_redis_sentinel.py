@@ -27,8 +27,12 @@ pytestmark = pytest.mark.redis
 SENTINEL_PASSWORD, PASSWORD = "secret-of-the-sentinel", "secret-of-the-master"
 
 
+#: For a server that never answers. Every other one has ten seconds.
+IMPATIENT = {"connect_timeout": "2s", "timeout": "2s"}
+
+
 def settings_of(url: str, **more: str) -> RedisSettings:
-    return RedisSettings.model_validate({"url": url, "connect_timeout": "1s", "timeout": "2s", **more})
+    return RedisSettings.model_validate({"url": url, "connect_timeout": "10s", "timeout": "10s", **more})
 
 
 def said(url: str, **more: str) -> str:
@@ -94,7 +98,7 @@ class TestTLS:
     def test_only_a_url_without_tls_sends_a_password_in_plain_text(self, scheme: str) -> None:
         with Listener() as listener:
             url = f"{scheme}://:{PASSWORD}@127.0.0.1:{listener.port}/m?sentinel_password={SENTINEL_PASSWORD}"
-            assert said(url).startswith(f"no Sentinel answers (127.0.0.1:{listener.port}: ")
+            assert said(url, **IMPATIENT).startswith(f"no Sentinel answers (127.0.0.1:{listener.port}: ")
         (first, *_) = listener.heard
         if scheme == "rediss+sentinel":
             assert first[:2] == b"\x16\x03", "a TLS greeting"
@@ -172,7 +176,7 @@ def test_without_a_sentinel_nothing_is_written_until_one_is_back(redis_sentinel:
 
 
 async def without_a_sentinel(group: RedisSentinel) -> None:
-    client: Any = connect(settings_of(group.url))
+    client: Any = connect(settings_of(group.url, **IMPATIENT))
 
     def writes() -> bool:
         return asyncio.run_coroutine_threadsafe(tried(client), loop).result(10)
