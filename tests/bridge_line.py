@@ -114,6 +114,11 @@ class BridgeLine:
         with store_client(self.store_url) as client:
             return sum(int(client.hlen(self._key(shard, "msg"))) for shard in range(SHARDS))
 
+    def ids(self) -> set[bytes]:
+        """The ids of the messages in the store, whatever their state."""
+        with store_client(self.store_url) as client:
+            return {name for shard in range(SHARDS) for name in client.hkeys(self._key(shard, "msg"))}
+
     def waiting(self) -> int:
         """The number of parked messages."""
         with store_client(self.store_url) as client:
@@ -137,7 +142,7 @@ class BridgeLine:
             found = [{name for name in ("paused", "draining") if route in said.get(name, ())} for said in reports]
             return all(reports) and all(names == ({word} if word else set()) for names in found)
 
-        wait_for(all_do, f"route {route} is {word!r}: {self.log_tails()}", 10)
+        wait_for(all_do, f"route {route} is {word!r}: {self.log_tails()}")
 
     def _key(self, shard: int, kind: str) -> str:
         return f"{{{self._keys}:{shard}}}:{kind}"
