@@ -94,7 +94,7 @@ class Bridge:
             kept.watch(self._process.pid)
         return self
 
-    def wait_ready(self, deadline_s: float = 20.0) -> Self:
+    def wait_ready(self, deadline_s: float = 40.0) -> Self:
         """Wait until it reports good health and drains shards."""
         self._wait(self.is_ready, "the bridge is ready", deadline_s)
         return self
@@ -179,11 +179,11 @@ class Bridge:
         """Its health sentence."""
         return str(self.report().get("health", ""))
 
-    def wait_health(self, words: str, deadline_s: float = 20.0) -> None:
+    def wait_health(self, words: str, deadline_s: float = 40.0) -> None:
         """Wait until its health sentence contains these words."""
         self._wait(lambda: words in self.health(), f"health says {words!r}", deadline_s)
 
-    def wait_log(self, words: str, deadline_s: float = 20.0) -> None:
+    def wait_log(self, words: str, deadline_s: float = 40.0) -> None:
         """Wait until its log contains these words; works without the store, which holds its health."""
         self._wait(lambda: words in self.log(), f"the log says {words!r}", deadline_s)
 

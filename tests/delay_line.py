@@ -144,7 +144,7 @@ class Line(BridgeLine):
                 raise Closed("no confirm within 10 s")
             reached = max(reached, *(answer.tag for answer in answers))
 
-    def receive(self, count: int = 1, deadline_s: float = 15.0, queue: str | None = None) -> list[Message]:
+    def receive(self, count: int = 1, deadline_s: float = 30.0, queue: str | None = None) -> list[Message]:
         """The next ``count`` messages of the consumers' queue; fails when the time is up."""
         got = self.receive_until(count, deadline_s, queue)
         assert len(got) == count, f"{len(got)} of {count} messages came within {deadline_s:g} s: {got!r:.2000}"

@@ -43,7 +43,7 @@ class HttpLine:
         """The status of /livez there."""
         return self.get("/livez", port=self.live_port).status
 
-    def get(self, path: str, method: str = "GET", timeout_s: float = 5.0, port: int | None = None) -> Told:
+    def get(self, path: str, method: str = "GET", timeout_s: float = 15.0, port: int | None = None) -> Told:
         """Ask once."""
         request = urllib.request.Request(f"http://127.0.0.1:{port or self.port}{path}", method=method)
         if method != "GET":
@@ -56,7 +56,7 @@ class HttpLine:
         except OSError as error:
             return Told(0, str(error))
 
-    def wait(self, path: str, status: int, deadline_s: float = 20.0) -> Told:
+    def wait(self, path: str, status: int, deadline_s: float = 60.0) -> Told:
         """Wait for this status."""
         wait_for(lambda: self.get(path).status == status, f"{path} answers {status}; now {self.get(path)}", deadline_s)
         return self.get(path)

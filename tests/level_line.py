@@ -57,7 +57,7 @@ class LevelLine(Line):
 
         wait_for(consumed, f"the bridge consumes {queues}; it says: {bridge.log_tail()}", 20)
 
-    def dead_letters(self, count: int = 1, deadline_s: float = 15.0) -> list[tuple[Message, str]]:
+    def dead_letters(self, count: int = 1, deadline_s: float = 30.0) -> list[tuple[Message, str]]:
         """The next ``count`` dead letters, each with its reason."""
         return [(one, reason_of(one)) for one in self.receive(count, deadline_s, self.places().dead)]
 

@@ -69,7 +69,7 @@ class FailingConsumers:
         self._line.publish(props, body, key, self._line.target)
         return key
 
-    def next(self, deadline_s: float = 10.0) -> Message:
+    def next(self, deadline_s: float = 30.0) -> Message:
         """The next message of the queue, neither acknowledged nor rejected."""
         consumer = self._line._consumer(self.queue)
         for _ in range(int(deadline_s / 0.1)):
@@ -104,7 +104,7 @@ class FailingConsumers:
         def reasons() -> list[str]:
             return [why for why in self._line.dead().values() if f"queue '{self.queue}'" in why]
 
-        wait_for(lambda: bool(reasons()), f"a dead letter of {self.queue}", 10)
+        wait_for(lambda: bool(reasons()), f"a dead letter of {self.queue}")
         return reasons()[0]
 
 

@@ -212,7 +212,7 @@ def test_a_broker_that_confirms_nothing_and_keeps_its_connection_fires_its_alert
         before = scraped(http)
         assert before[0][waits] == 0
         line.publish(Props([delay(3000)]), b"unconfirmed")
-        wait_for(lambda: line.stored() == 1, "it is parked", 10)
+        wait_for(lambda: line.stored() == 1, "it is parked")
         own_rabbitmq.pause()
         try:
             wait_for(lambda: scraped(http)[0][waits] > 1, "it waits for the answer", 30)

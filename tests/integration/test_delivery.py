@@ -290,7 +290,7 @@ def test_a_delay_header_that_comes_twice_is_a_dead_letter_or_the_one_that_rabbit
     """RabbitMQ 4 puts headers in order and lets one of two of a name go, before anybody sees them."""
     before = len(line.dead())
     put(line, b"twice", delay(50), delay(5000))
-    wait_for(lambda: len(line.dead()) > before or line.receive_until(1, 0.1), "a dead letter or a message", 8)
+    wait_for(lambda: len(line.dead()) > before or line.receive_until(1, 0.1), "a dead letter or a message")
 
 
 def test_a_bad_header_is_delivered_at_once_where_the_settings_say_so(
@@ -419,7 +419,7 @@ def test_with_the_default_exchange_a_header_is_read_that_rabbitmq_3_packs_for_am
     assert message.body == b"delayed"
     assert message.at >= sent + 2
     assert packed[0] in message.properties, "they belong to the producer"
-    wait_for(lambda: any(why.startswith("bad_header") for why in line.dead().values()), "a dead letter", 10)
+    wait_for(lambda: any(why.startswith("bad_header") for why in line.dead().values()), "a dead letter")
 
 
 def test_a_message_to_the_intake_queue_itself_does_not_go_round_for_ever(to_queues: Line) -> None:
@@ -427,7 +427,7 @@ def test_a_message_to_the_intake_queue_itself_does_not_go_round_for_ever(to_queu
     put(line, b"round and round", delay(10), key=line.intake.encode())
     put(line, b"neighbour", delay(10), key=line.queue.encode())
     assert line.receive()[0].body == b"neighbour"
-    wait_for(lambda: any(why.startswith("loop: ") for why in line.dead().values()), "a dead letter", 10)
+    wait_for(lambda: any(why.startswith("loop: ") for why in line.dead().values()), "a dead letter")
     assert line.depth(line.intake) == 0
 
 

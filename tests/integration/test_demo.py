@@ -141,7 +141,7 @@ def test_an_interrupted_demo_leaves_no_process_no_queue_and_no_topic(
         demo.communicate(timeout=30)
     assert demo.returncode == 130
     assert children
-    wait_for(lambda: not any(child.is_running() for child in children), "no process is left", 10)
+    wait_for(lambda: not any(child.is_running() for child in children), "no process is left")
     assert left_behind(redis_url, rabbitmq, rabbitmq_vhost) == []
     assert left_on_kafka(kafka, "demo") == []
 

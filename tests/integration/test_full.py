@@ -27,7 +27,7 @@ def test_a_full_route_leaves_messages_in_the_broker_and_goes_on_when_it_has_room
         bridge = line.start()
         for number in range(20):
             put(line, number, 7000)
-        wait_for(lambda: "is full" in bridge.log(), "the route is full", 10)
+        wait_for(lambda: "is full" in bridge.log(), "the route is full")
         for number in range(20, 30):
             put(line, number, 100)
         assert line.receive_until(1, 1) == []
@@ -43,7 +43,7 @@ def test_with_on_full_dead_further_messages_become_dead_letters_and_undelayed_on
         bridge = line.start()
         for number in range(5):
             put(line, number, 60_000)
-        wait_for(lambda: "is full" in bridge.log(), "the route is full", 10)
+        wait_for(lambda: "is full" in bridge.log(), "the route is full")
         put(line, 5, 60_000)
         assert line.wait_dead() == ["full: its route has reached max_parked or max_parked_bytes"]
         put(line, 6, 0)

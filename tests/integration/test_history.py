@@ -109,6 +109,6 @@ def test_a_history_that_is_off_writes_no_keys(line: Line) -> None:
     put(line, b"gone", delay(60_000), text("x-delay-key", "b"))
     put(line, b"", text("x-delay-cancel", "b"))
     line.receive()
-    wait_for(lambda: line.stored() == 0, "everything is settled", 10)
+    wait_for(lambda: line.stored() == 0, "everything is settled")
     assert bridge.terminate() == 0
     assert keys_of_the_past(line) == []

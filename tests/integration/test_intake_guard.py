@@ -29,7 +29,7 @@ def is_parked(line: Line) -> bool:
     """Publish a message that is due in an hour, and see whether it is parked or came at once."""
     before = line.waiting()
     line.publish(Props([delay(3_600_000)], {"delivery_mode": b"\2"}), b"%f" % time.time())
-    wait_for(lambda: line.waiting() > before or line.receive_until(1, 0.05), "it is parked or delivered", 10)
+    wait_for(lambda: line.waiting() > before or line.receive_until(1, 0.05), "it is parked or delivered")
     return line.waiting() > before
 
 
@@ -48,7 +48,7 @@ def test_a_removed_binding_is_declared_again(line: Line) -> None:
         unbind(line)
         return not is_parked(line)
 
-    wait_for(comes_at_once, "the binding is gone", 10)
+    wait_for(comes_at_once, "the binding is gone")
     wait_for(lambda: is_parked(line), "delayed messages are parked again", 15)
 
 

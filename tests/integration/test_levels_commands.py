@@ -174,7 +174,7 @@ def test_check_needs_no_store_and_finds_that_all_exists(shell: Shell, rabbitmq: 
 def test_messages_that_pile_up_in_an_intake_without_a_consumer_are_counted(line: LevelLine, shell: Shell) -> None:
     for body in (b"one", b"two"):
         put(line, body, delay(1000))
-    wait_for(lambda: line.depth(line.intake) == 2, "both are counted", 10)
+    wait_for(lambda: line.depth(line.intake) == 2, "both are counted")
     (told,) = [
         row["text"] for row in shell.rows("check") if row["level"] == "WARN" and row["subject"] == "route orders"
     ]

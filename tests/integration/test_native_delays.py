@@ -94,8 +94,8 @@ def test_the_header_reaches_no_quorum_queue(
         for more in ([], [delay(600_000)], [level], [delay(600_000), level]):
             put(line, b"timed", long(later), *more)
         put(line, b"delayed", delay(600_000))
-        wait_for(lambda: line.depth(timed(line)) == 4, "four messages in the classic queue", 5)
-        wait_for(lambda: line.depth(line.intake) == 1, "one message in the quorum queue", 5)
+        wait_for(lambda: line.depth(timed(line)) == 4, "four messages in the classic queue")
+        wait_for(lambda: line.depth(line.intake) == 1, "one message in the quorum queue")
         if kind == "levels":
             assert sum(map(line.depth, line.places().levels.values())) == 0
 
@@ -106,7 +106,7 @@ def test_without_the_guard_it_does(rabbitmq: RabbitMQ, redis_server: Redis, tmp_
         if is_native(rabbitmq):
             pytest.skip("setup declares the guard")
         put(line, b"both", long(int(time.time() * 1000) + 600_000), delay(600_000))
-        wait_for(lambda: line.depth(line.intake) == 1, "the message is in the quorum queue", 5)
+        wait_for(lambda: line.depth(line.intake) == 1, "the message is in the quorum queue")
 
 
 # What becomes of it
@@ -169,7 +169,7 @@ def test_every_form_is_due_when_asked_or_a_dead_letter_and_the_queues_live_on(li
     assert [f"header {NATIVE}" in reason for reason in reasons] == [True] * len(bad(0)), reasons
     put(line, b"after", long(now_ms), delay(1))
     put(line, b"after", delay(1))
-    assert len(line.receive(2, 5)) == 2, bridge.log_tail()
+    assert len(line.receive(2)) == 2, bridge.log_tail()
 
 
 def test_it_is_cancelled_and_replaced_by_its_key(line: Line) -> None:
@@ -177,7 +177,7 @@ def test_it_is_cancelled_and_replaced_by_its_key(line: Line) -> None:
     soon = int(time.time() * 1000) + 3000
     put(line, b"cancelled", long(soon), key(b"a"))
     put(line, b"replaced", long(soon), key(b"b"))
-    wait_for(lambda: line.waiting() == 2, "both wait", 5)
+    wait_for(lambda: line.waiting() == 2, "both wait")
     assert run_command(["cancel", "--key", "a", "--route", "orders", "--config", str(line.file())]) == 0
     put(line, b"replacement", long(soon), key(b"b"))
     got = line.receive_until(2, 5)
@@ -194,7 +194,7 @@ def test_a_quorum_queue_of_the_consumers_does_not_hold_it_again(
         start(line)
         put(line, b"far", long(int(time.time() * 1000) + 500 * YEAR_MS))
         put(line, b"later", long(int(time.time() * 1000) + 1000))
-        got = line.receive(2, 5, queue=f"{line.queue}.quorum")
+        got = line.receive(2, queue=f"{line.queue}.quorum")
         assert [message.body for message in got] == [b"far", b"later"]
 
 
@@ -206,7 +206,7 @@ def test_without_redis_it_waits_in_a_level(guarded: None, rabbitmq: RabbitMQ, tm
         put(line, b"timed", long(at_ms))
         put(line, b"by level", long(at_ms), level)
         put(line, b"far", long(2**53))
-        got = line.receive(2, 10)
+        got = line.receive(2)
         assert [message.body for message in got] == [b"by level", b"timed"]
         assert got[1].at * 1000 >= at_ms
         dead, reason = line.dead_letters()[0]
@@ -226,7 +226,7 @@ def test_an_existing_intake_is_covered_by_the_next_start_and_nothing_is_lost(
         monkeypatch.setattr(native_guard, "FIRST", natively.ANY)
         line.setup()
         put(line, b"timed", long(2**53), delay(1))
-        wait_for(lambda: (line.depth(line.intake), line.depth(timed(line))) == (1, 1), "one in each queue", 5)
+        wait_for(lambda: (line.depth(line.intake), line.depth(timed(line))) == (1, 1), "one in each queue")
         bridge = start(line)
         assert {message.body for message in line.receive(2)} == {b"in the intake", b"timed"}, bridge.log_tail()
 
@@ -251,7 +251,7 @@ def test_a_running_process_restores_the_guard(line: Line) -> None:
     wait_for(lambda: comes_once() and comes_once() and comes_once(), f"no copies; {bridge.log_tail()}", 40)
     assert bridge.terminate() == 0
     put(line, b"timed", long(2**53), delay(1))
-    wait_for(lambda: line.depth(timed(line)) == 1, "it is in the classic queue", 5)
+    wait_for(lambda: line.depth(timed(line)) == 1, "it is in the classic queue")
     assert line.depth(line.intake) == 0
 
 

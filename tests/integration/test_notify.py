@@ -45,7 +45,7 @@ class Supervised:
             except BlockingIOError:
                 return any(wanted(text) for _, text in self.told)
 
-    def wait(self, text: str, deadline_s: float = 20.0) -> None:
+    def wait(self, text: str, deadline_s: float = 40.0) -> None:
         """Until this has been told."""
         what = f"{text!r} is told: {self.told}; log: {self.log.read_text()[-2000:]}"
         wait_for(lambda: self.heard(lambda one: one.startswith(text)), what, deadline_s)
@@ -84,7 +84,7 @@ def supervised(folder: Path, settings: Tables, *options: str) -> Iterator[Superv
 def stops_well(one: Supervised) -> None:
     """It tells that it stops before it has stopped."""
     one.process.send_signal(signal.SIGTERM)
-    one.wait("STOPPING=1", 5)
+    one.wait("STOPPING=1")
     assert one.process.wait(20) == 0
 
 

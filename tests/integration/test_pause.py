@@ -113,6 +113,6 @@ def test_an_instance_that_is_killed_while_it_lets_messages_go_loses_none(
             assert messages, f"only {len(seen)} of {count} came, {line.held()} are held, {line.log_tails()}"
             copies += len(messages) - len({message.body for message in messages} - seen)
             seen.update(message.body for message in messages)
-        wait_for(lambda: line.stored() == 0, "the store is empty", 10)
+        wait_for(lambda: line.stored() == 0, "the store is empty")
         print(f"copies: {copies}")
         assert copies <= 4000

@@ -60,7 +60,7 @@ def claim(number: int) -> Claim:
     return Claim(name, 0, bytes(8), 0, 0, 0, "orders", b"", payload, name, time.monotonic() + 60)
 
 
-async def until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
+async def until(condition: Callable[[], object], deadline_s: float = 30.0) -> None:
     async with asyncio.timeout(deadline_s):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

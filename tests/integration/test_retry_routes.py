@@ -106,7 +106,7 @@ def exhaust(line: RetryLine, failing: FailingConsumers) -> str:
     failing.publish(PLAIN, b"one")
     for _ in range(3):
         failing.reject(failing.next())
-    wait_for(lambda: line.dead().keys() > before, "a dead letter", 10)
+    wait_for(lambda: line.dead().keys() > before, "a dead letter")
     (name,) = line.dead().keys() - before
     return name
 
@@ -253,7 +253,7 @@ def test_a_message_whose_queue_is_gone_becomes_an_unroutable_dead_letter(line: R
     failing.reject(failing.next())
     failing.crash()
     line.delete_queue(failing.queue)
-    wait_for(lambda: any(why.startswith("unroutable: ") for why in line.dead().values()), "a dead letter", 10)
+    wait_for(lambda: any(why.startswith("unroutable: ") for why in line.dead().values()), "a dead letter")
 
 
 def test_setup_names_what_the_consumers_queue_needs(line: RetryLine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,7 @@ def test_setup_sets_a_policy_by_which_a_rejected_message_reaches_postdate(
             channel.basic_reject(message.delivery_tag, requeue=False)
             return bool(channel.queue_declare("postdate.again", passive=True).method.message_count)
 
-        wait_for(reaches, "a dead letter in the intake queue", 10)
+        wait_for(reaches, "a dead letter in the intake queue")
 
 
 def test_a_queue_under_another_policy_is_left_alone_and_the_warning_says_what_to_add(

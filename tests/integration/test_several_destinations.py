@@ -44,7 +44,7 @@ def test_each_destination_gets_a_delayed_and_an_undelayed_message_once(line: Lin
     for queue in (line.queue, f"{line.name}.audit"):
         assert sorted(bodies(line, 2, queue)) == [b"at once", b"late"]
         assert line.receive_until(1, 0.5, queue) == []
-    wait_for(lambda: line.stored() == 0, "the store is empty", 10)
+    wait_for(lambda: line.stored() == 0, "the store is empty")
 
 
 def test_a_destination_that_refuses_sends_no_copy_to_the_other_until_it_is_a_dead_letter(line: Line) -> None:

@@ -149,7 +149,7 @@ def test_what_the_store_does_not_take_goes_back_and_a_second_signal_does_not_wai
         try:
             for n in range(20):
                 line.publish(Props([delay(1)], PERSISTENT), b"%d" % n)
-            wait_for(lambda: line.depth(line.intake) == 0, "all are handed out", 10)
+            wait_for(lambda: line.depth(line.intake) == 0, "all are handed out")
             for _ in range(signals):
                 bridge.signal(signal.SIGINT)
                 bridge.wait_log("stopping")

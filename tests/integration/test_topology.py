@@ -60,7 +60,7 @@ class Broker:
         properties = pika.BasicProperties(headers=headers, delivery_mode=2)
         self.channel.basic_publish(self.name("orders.delay"), key, body, properties)
 
-    def get(self, queue: str, deadline_s: float = 5.0) -> Message:
+    def get(self, queue: str, deadline_s: float = 20.0) -> Message:
         """Return body and routing key of the next message. A single active consumer allows no basic.get."""
         channel = self.connection.channel()
         channel.basic_qos(prefetch_count=1)
