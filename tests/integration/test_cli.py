@@ -648,10 +648,10 @@ class TestHowItEnds:
             environ = {**os.environ, "POSTDATE_REDIS__URL": f"redis://127.0.0.1:{server.getsockname()[1]}/0"}
             command = [sys.executable, "-m", "bridge.cli", "list"]
             with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE) as process:
-                server.settimeout(20)
+                server.settimeout(60)
                 connection, _ = server.accept()  # the command now waits for an answer that never comes
                 process.send_signal(signal.SIGINT)
-                _, said = process.communicate(timeout=20)
+                _, said = process.communicate(timeout=60)
                 connection.close()
         assert process.returncode == 130
         assert b"Traceback" not in said
@@ -669,7 +669,7 @@ class TestHowItEnds:
         with socket.create_server(("127.0.0.1", 0)) as server:
             environ = {**os.environ, "POSTDATE_REDIS__URL": f"redis://127.0.0.1:{server.getsockname()[1]}/0"}
             command = [sys.executable, "-c", interrupted]
-            ended = subprocess.run(command, env=environ, stderr=subprocess.PIPE, timeout=20, check=False)
+            ended = subprocess.run(command, env=environ, stderr=subprocess.PIPE, timeout=60, check=False)
         assert (ended.returncode, ended.stderr) == (130, b"Interrupted.\n")
 
     def test_a_reader_that_closes_the_pipe_causes_no_traceback(self, shell: Shell) -> None:

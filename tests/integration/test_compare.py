@@ -174,7 +174,7 @@ def test_an_interrupted_comparison_writes_its_figures_and_deletes_its_objects(
         assert running.stderr is not None
         assert any("ttl, rate" in line for line in running.stderr)
         running.send_signal(signal.SIGTERM)
-        _, said = running.communicate(timeout=30)
+        _, said = running.communicate(timeout=60)
     assert running.returncode == 130
     assert "Modes without all figures: ttl." in said
     found = report_in(tmp_path)
@@ -193,7 +193,7 @@ def test_an_interrupt_while_drawing_says_what_is_missing_and_ends_with_130(rabbi
         while running.poll() is None:  # a user who holds the keys down
             running.send_signal(signal.SIGINT)
             time.sleep(0.005)
-        _, said = running.communicate(timeout=30)
+        _, said = running.communicate(timeout=60)
     assert running.returncode == 130
     assert written == "Written to report: compare.json and table.md. No report: drawing was interrupted.\n"
     assert "Traceback" not in said

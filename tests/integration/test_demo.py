@@ -69,7 +69,7 @@ def test_the_demo_shows_the_end_of_all_messages_on_both_brokers_and_deletes_ever
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -98,7 +98,7 @@ def test_a_broker_that_does_not_answer_is_left_out_with_a_message(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -115,7 +115,7 @@ def test_a_broker_that_does_not_answer_is_left_out_with_a_message(
 def test_without_servers_the_demo_ends_with_4_and_says_what_to_type(tmp_path: Path) -> None:
     nobody = free_ports(1)[0]
     environ = environment(f"redis://127.0.0.1:{nobody}/0", f"amqp://127.0.0.1:{nobody}/")
-    done = subprocess.run(COMMAND, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(COMMAND, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 4
     assert "does not answer" in done.stderr
     assert "make demo" in done.stderr
@@ -138,7 +138,7 @@ def test_an_interrupted_demo_leaves_no_process_no_queue_and_no_topic(
         assert any("parked" in line for line in demo.stdout)
         children = psutil.Process(demo.pid).children(recursive=True)
         demo.send_signal(sign)
-        demo.communicate(timeout=30)
+        demo.communicate(timeout=60)
     assert demo.returncode == 130
     assert children
     wait_for(lambda: not any(child.is_running() for child in children), "no process is left")
@@ -167,6 +167,6 @@ def test_a_demo_that_stays_shows_its_messages_on_its_page_until_it_is_interrupte
         assert any("until Ctrl-C" in line for line in demo.stderr)
         wait_for(lambda: parked() >= 3, "the trickle is parked")
         demo.send_signal(signal.SIGINT)
-        demo.communicate(timeout=30)
+        demo.communicate(timeout=60)
     assert demo.returncode == 0
     assert left_behind(redis_url, rabbitmq, rabbitmq_vhost) == []

@@ -23,7 +23,7 @@ from bridge.process.http_child import Reloading
 from bridge.settings.model import Http
 from tests.api import TOKENS, MemoryStores, settings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_no_request_makes_the_api_fail_and_no_viewer_writes(monkeypatch: pytest.MonkeyPatch) -> None:
