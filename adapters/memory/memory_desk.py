@@ -160,9 +160,10 @@ class MemoryDesk:
         orders, now_ms = self._memory.orders, self._memory.now_ms()
         before = orders.pop(route, RouteOrder(RouteState.RUNNING, now_ms, by, ""))
         same = before.state is state
-        let_go_ms = now_ms if before.state is RouteState.PAUSED and not same else before.let_go_ms
-        if state is not RouteState.RUNNING or let_go_ms:
-            orders[route] = RouteOrder(state, before.since_ms if same else now_ms, by, reason, let_go_ms)
+        ended = before.state is RouteState.PAUSED and not same
+        pauses = (*before.pauses, (before.since_ms, now_ms))[-8:] if ended else before.pauses
+        if state is not RouteState.RUNNING or pauses:
+            orders[route] = RouteOrder(state, before.since_ms if same else now_ms, by, reason, pauses)
 
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
         self._check()

@@ -41,14 +41,24 @@ class Actor:
 class RouteOrder(NamedTuple):
     """The order for one route: since when (Unix ms by the store's clock), by whom, and why.
 
-    ``let_go_ms``: when its last pause ended, 0 without one. Lateness does not count the wait before it.
+    ``pauses`` has the begin and the end of its last ended pauses (at most 8), in their order.
     """
 
     state: RouteState
     since_ms: int
     by: Actor
     reason: str
-    let_go_ms: int = 0
+    pauses: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def let_go_ms(self) -> int:
+        """When its last pause ended, 0 without one. Lateness does not count the wait before it."""
+        return self.pauses[-1][1] if self.pauses else 0
+
+    def overdue_ms(self, due_ms: int, now_ms: int) -> int:
+        """Return for how long a message has been overdue: since its due moment, without the time in pauses."""
+        held_ms = sum(max(0, end_ms - max(begin_ms, due_ms)) for begin_ms, end_ms in self.pauses)
+        return max(0, now_ms - due_ms - held_ms)
 
 
 #: By route. A route without an order runs. One that was paused keeps an order to run.
@@ -59,9 +69,9 @@ def read_order(text: str) -> RouteOrder:
     """Return an order from JSON. One that cannot be read counts as a pause: a delivery cannot be taken back."""
     try:
         data = json.loads(text)
-        let_go_ms = int(data.get("let_go_ms", 0))
+        pauses = tuple((int(begin_ms), int(end_ms)) for begin_ms, end_ms in data.get("pauses", ()))
         by = Actor(str(data["who"]), str(data["via"]))
-        return RouteOrder(RouteState(data["state"]), int(data["since_ms"]), by, str(data["reason"]), let_go_ms)
+        return RouteOrder(RouteState(data["state"]), int(data["since_ms"]), by, str(data["reason"]), pauses)
     except (ValueError, KeyError, TypeError, AttributeError):
         return RouteOrder(RouteState.PAUSED, 0, Actor(), "the order in the store cannot be read")
 

@@ -99,7 +99,7 @@ def _of_route(route: str, look: ShardLook, order: RouteOrder | None) -> RouteSta
     held_ms = look.now_ms - look.held.get(route, look.now_ms)
     if order is not None and order.state is RouteState.PAUSED:  # no claim has found these yet, or they were refused
         return RouteStats(parked + cold, held + overdue, dead, 0, 0, first_ms, refused, cold, held_ms)
-    age_ms = max(0, look.now_ms - max(oldest_ms, order.let_go_ms if order is not None else 0))
+    age_ms = max(0, look.now_ms - oldest_ms) if order is None else order.overdue_ms(oldest_ms, look.now_ms)
     return RouteStats(parked + cold, held, dead, overdue + refused, age_ms, first_ms, refused, cold, held_ms)
 
 
@@ -139,7 +139,7 @@ class Stats:
     """The store in numbers. Moments are Unix milliseconds by its clock.
 
     ``overdue`` goes by the due moment, so ``refused`` messages count in it, too. ``held`` are due messages that a pause
-    or ``max_rate`` holds; they are not overdue, and what a resume let go is overdue since the resume. ``ever`` has
+    or ``max_rate`` holds; they are not overdue, and the time in a pause is no part of how long others are. ``ever`` has
     totals since the store was first used, ``instances`` the report of each running instance by name. ``bytes_each`` is
     an estimate, None if there is none. ``warnings`` have no full stops. ``by_route`` has every route with a message.
     ``silent`` has the instances that ran, did not stop, and no longer report: for how long (ms) they have been silent.

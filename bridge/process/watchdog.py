@@ -78,7 +78,7 @@ class Watch:
         before, self._looked_at = self._looked_at, time.monotonic()
         if _STOOD_S < self._looked_at - before < math.inf:
             return
-        # What a resume let go is overdue since then. Its shard may hide an older message of another route meanwhile.
+        # What a resume let go counts from then on. Its shard may hide an older message of another route meanwhile.
         dues_ms = [max(ms, self._ordered.let_go_ms) for ms in self._wake.known().values() if ms]
         self.overdue_s = oldest_overdue_s(self._clock.now_us() / 1000, dues_ms + self._publisher.late_from_ms())
         overdue = f"the oldest overdue message was due {write_duration(int(self.overdue_s) * 1000)} ago"

@@ -649,6 +649,21 @@ class Order:
         assert 0 < stats.oldest_overdue_ms <= stats.now_ms - let_go_ms
         assert await desk.orders() == {}
 
+    async def test_a_message_that_was_overdue_before_a_pause_is_overdue_since_then_without_the_pause(
+        self, desk_rig: DeskRig
+    ) -> None:
+        desk = desk_rig.desk
+        (row,) = await desk.look([await desk_rig.park(0)], 0)
+        await desk_rig.pass_by(row.due_ms + 400)
+        for _ in range(2):
+            await desk.order("orders", RouteState.PAUSED, ADMIN, "")
+            await desk_rig.pass_by(await desk.now_ms() + 300)
+            await desk.order("orders", RouteState.RUNNING, ADMIN, "")
+        stats = await desk.stats()
+        paused_ms = sum(end_ms - begin_ms for begin_ms, end_ms in (await desk_rig.store.orders())["orders"].pauses)
+        assert paused_ms >= 600
+        assert 400 <= stats.by_route["orders"].oldest_overdue_ms <= stats.now_ms - row.due_ms - paused_ms
+
     async def test_a_held_message_that_is_rescheduled_stays_held_and_a_cancelled_one_is_gone(
         self, desk_rig: DeskRig
     ) -> None:

@@ -78,7 +78,9 @@ async def test_after_a_resume_everything_is_delivered_in_its_order() -> None:
 async def test_lateness_counts_from_the_resume_and_the_hold_has_a_metric_of_its_own() -> None:
     house = await paused(10)
     house.clock.advance(60_000)
-    resumed = RouteOrder(RouteState.RUNNING, house.clock.now_ms(), Actor("admin", "api"), "", house.clock.now_ms())
+    resumed = RouteOrder(
+        RouteState.RUNNING, house.clock.now_ms(), Actor("admin", "api"), "", ((0, house.clock.now_ms()),)
+    )
     house.ordered.learn({"orders": resumed})
     house.clock.advance(20)
     await deliver_all(house)
