@@ -80,6 +80,14 @@ def test_the_image_and_the_compose_file_judge_postdate_by_its_own_healthcheck() 
             assert service["healthcheck"] == {"disable": True}, name
 
 
+def test_what_the_image_is_built_from_is_sent_to_the_builder() -> None:
+    sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    copied = [path for line in instructions("COPY") if not line.startswith("--from") for path in line.split()[:-1]]
+    assert copied
+    assert {*copied} <= sent
+    assert [path for path in copied if not (ROOT / path).exists()] == []
+
+
 def test_the_compose_file_gives_tokens_that_its_user_may_replace() -> None:
     for name in ("postdate", "postdate-kafka"):
         given = services()[name]["environment"]
