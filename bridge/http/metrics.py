@@ -10,6 +10,7 @@ import asyncio
 import math
 import platform
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -112,6 +113,7 @@ class MetricsPage(Collector):
             if journal := numbers.get("journal"):
                 yield from self._journal(journal)
         yield from self._connections()
+        yield from self._troubles()
         if self._store.up and self._store.stats is not None:
             yield from self._routes_now(self._store.stats)
             yield from self._store_now(self._store.stats)
@@ -250,6 +252,15 @@ class MetricsPage(Collector):
             peers["redis"] = peers.get("redis", True) and self._store.up
         for peer, there in sorted(peers.items()):
             family.add_metric([peer], float(there))
+        yield family
+
+    def _troubles(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "postdate_troubles", "Troubles of this instance, by subject.", labels=["peer", "part"]
+        )
+        subjects = {subject for frame in self._processes.frames() for subject in frame.troubles}
+        for (peer, part), number in Counter((subject.peer, subject.part) for subject in subjects).items():
+            family.add_metric([peer, part], number)
         yield family
 
     def _routes_now(self, stats: Stats) -> Iterator[Metric]:

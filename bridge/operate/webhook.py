@@ -45,9 +45,21 @@ _LOSS_MS = 3_600_000
 _LASTS_S = 5.0
 #: Parts of a server without which nothing passes. Other subjects are warnings, or have a report of their own.
 _PARTS = frozenset({"", "intake", "publish", "alarm", "leader", "write", "moves"})
-#: The servers beside the store. The store keeps the reported ones as the sum of these numbers.
-_SERVERS = {"rabbitmq": 1, "kafka": 2, "journal": 4}
-_TITLES = {"rabbitmq": "RabbitMQ", "kafka": "Kafka", "journal": "The journal"}
+#: The servers beside the store, and troubles of a server by which messages pass postdate or are lost. The store keeps
+#: the reported ones as the sum of these numbers.
+_SERVERS = {
+    **{"rabbitmq": 1, "kafka": 2, "journal": 4},
+    **{"rabbitmq front": 8, "rabbitmq deleted": 16, "kafka removed": 32, "kafka lost": 64},
+}
+_OVER = {
+    "rabbitmq": "RabbitMQ is well again.",
+    "kafka": "Kafka is well again.",
+    "journal": "The journal is well again.",
+    "rabbitmq front": "Only postdate is bound to the front exchanges.",
+    "rabbitmq deleted": "No intake queue was deleted lately.",
+    "kafka removed": "Kafka has not removed unread records lately.",
+    "kafka lost": "Kafka has not lost records lately.",
+}
 
 Post = Callable[[dict[str, Any]], Awaitable[str]]
 
@@ -96,12 +108,13 @@ class News(NamedTuple):
 
 
 def servers_in_trouble(found: Stats) -> dict[str, str]:
-    """Return the sentence of the verdict for each server beside the store that is away or refuses. Pure."""
+    """Return the sentence of the verdict for each of ``_SERVERS`` that is away or refuses, or loses messages. Pure."""
     troubles: dict[str, str] = {}
     for fault in judge(Known(found)).faults:
-        server, _, part = fault.subject.partition(" ")
-        if server in _SERVERS and part.partition(" ")[0] in _PARTS:
-            troubles.setdefault(server, fault.text)
+        server, part, *_ = *fault.subject.split(" "), ""
+        known = server if part in _PARTS else f"{server} {part}"
+        if known in _SERVERS:
+            troubles.setdefault(known, fault.text)
     return troubles
 
 
@@ -112,7 +125,7 @@ def news_of(before: LastReport, now: LastReport, found: Stats, troubles: Mapping
     for server in sorted(now.servers - before.servers):
         news.append(News(server, as_sentence(troubles[server])))
     for server in sorted(before.servers - now.servers):
-        news.append(News(server, f"{_TITLES[server]} is well again."))
+        news.append(News(server, _OVER[server]))
     if now.instances_lost > before.instances_lost and before.dead_ever is not None and found.lost:
         news.append(News("instances", as_sentence(found.lost_warning)))
     return [*news, *_of_messages(before, now, found)]

@@ -224,6 +224,23 @@ def test_a_broker_that_confirms_nothing_and_keeps_its_connection_fires_its_alert
         line.receive(1)
 
 
+def test_an_intake_queue_that_is_deleted_fires_its_alert(
+    rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path
+) -> None:
+    http, deleted = HttpLine(), 'postdate_troubles{instance="a",part="deleted",peer="rabbitmq"}'
+    with Line(rabbitmq.url, redis_server.url, tmp_path, http.settings) as line:
+        line.command = FRESH_PAGE
+        line.start()
+        http.wait("/readyz", 200)
+        before = scraped(http)
+        assert deleted not in before[0]
+        check_firing(set(), before, before, tmp_path)
+        line.delete_queue(line.intake)
+        wait_for(lambda: scraped(http)[0].get(deleted) == 1, "the trouble is on /metrics", 30)
+        http.wait("/readyz", 200)
+        check_firing({"PostdateIntake"}, before, scraped(http), tmp_path)
+
+
 def test_a_redis_that_is_emptied_fires_its_alert(rabbitmq: RabbitMQ, start_redis: StartRedis, tmp_path: Path) -> None:
     http, redis, lost = HttpLine(), start_redis(), 'postdate_store_loss_timestamp_seconds{instance="a"}'
     with Line(rabbitmq.url, redis.url, tmp_path, http.settings) as line:

@@ -46,6 +46,26 @@ class TestReport:
         assert text == "postdate: New dead letters: 3, 7 in all. See `postdate list --state dead`."
         assert after(then, more)[0] == ""
 
+    @pytest.mark.parametrize(
+        ("subject", "over"),
+        [
+            ("rabbitmq front orders.delay", "Only postdate is bound to the front exchanges."),
+            ("rabbitmq deleted orders.delay.intake", "No intake queue was deleted lately."),
+            ("kafka lost orders.delay", "Kafka has not lost records lately."),
+        ],
+    )
+    def test_what_passes_messages_by_or_loses_them_is_reported_once_beside_its_server(
+        self, subject: str, over: str
+    ) -> None:
+        troubles = {subject: "messages are gone"}
+        text, then = after(LastReport(4, False), replace(CALM, instances={"a-1": {"troubles": troubles}}))
+        assert text == "postdate: Messages are gone."
+        server = subject.partition(" ")[0]
+        away = {**troubles, f"{server} publish": "the server is away"}
+        text, then = after(then, replace(CALM, instances={"a-1": {"troubles": away}}))
+        assert text == "postdate: The server is away."
+        assert over in after(then, CALM)[0]
+
     def test_overdue_messages_are_reported_when_it_begins_and_when_it_is_over(self) -> None:
         late = replace(CALM, overdue=2, by_route={"orders": RouteStats(oldest_overdue_ms=31_000)})
         text, then = after(LastReport(4, False), late)
