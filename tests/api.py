@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 
-from adapters.memory import Memory, MemoryStore
+from adapters.memory import MemoryStore
 from adapters.memory.memory_desk import MemoryDesk
 from adapters.memory.memory_journal import MemoryJournal
 from bridge.app.brokers import broker_of
@@ -46,9 +46,9 @@ class MemoryStores:
 
     journal: MemoryJournal | None = None
 
-    def __init__(self) -> None:
-        self.memory = Memory()
-        self.store = MemoryStore(self.memory)
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.store = store or MemoryStore()
+        self.memory = self.store.memory
         #: What a test makes its ``journal``.
         self.spare = MemoryJournal()
         self.kept: Desk = MemoryDesk(self.store)
@@ -63,9 +63,13 @@ class MemoryStores:
     async def park(
         self, broker: BrokerKind, make: Callable[[int], Message], reserve: Reserve | None = None
     ) -> tuple[bytes, Message]:
-        message = make(self.memory.now_ms())
-        one = new_id(self.store, self.ids, message)
-        return await send(self.store, self.ids, message, await reserve(one) if reserve else one), message
+        message, store = make(self.memory.now_ms()), self.store_of(broker)
+        one = new_id(store, self.ids, message)
+        return await send(store, self.ids, message, await reserve(one) if reserve else one), message
+
+    def store_of(self, broker: BrokerKind) -> MemoryStore:
+        """Return the store of a broker's messages: one for both."""
+        return self.store
 
     async def store_one(self, route: str, due_in_ms: int = HOUR_MS, payload: bytes = b"") -> bytes:
         """Park a message in the quickest way."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 
 from bridge.http.line import Processes
-from bridge.http.server import make_server
+from bridge.http.server import Uvicorn, make_server
 from bridge.settings import Settings
 from tests.devstack.service import wait_for
 
@@ -17,9 +17,16 @@ from tests.devstack.service import wait_for
 @contextmanager
 def served(settings: Settings) -> Iterator[int]:
     """Serve on a free port of this machine; the port."""
-    listening = socket.create_server(("127.0.0.1", 0))
     server = make_server(settings, Processes())
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
+    with serving(server, server.serve) as port:
+        yield port
+
+
+@contextmanager
+def serving(server: Uvicorn, serve: Callable[[list[socket.socket]], Coroutine[None, None, None]]) -> Iterator[int]:
+    """Let ``serve`` run this server; the port."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=lambda: asyncio.run(serve([listening])), daemon=True)
     thread.start()
     wait_for(lambda: server.started, "the server is up", 20)
     try:

@@ -1,27 +1,23 @@
-"""Fixtures of the browser tests: a browser, a page that notes everything wrong, and the stand-in for the API."""
+"""Fixtures of the browser tests: a browser, a page that notes everything wrong, and what it shows."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.browser.stand_in import World, app_of
 from tests.browser.watch import Watched
+from tests.browser.world import World
 from tests.devstack import browser as browsers
 from tests.devstack.fixtures import in_ci, need
-from tests.devstack.service import free_ports, wait_for
+from tests.http_server import serving
 
 #: The page turns in a second or two; a busy machine needs more.
 PATIENCE_MS = 15_000
 expect.set_options(timeout=PATIENCE_MS)
 
 OpenPage = Callable[..., Watched]
-Serve = Callable[[World], str]
 
 
 # Of one module only: Playwright's loop would be in the way of the asynchronous tests of others.
@@ -52,8 +48,8 @@ def open_page(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Ope
 
     ``clock``: a test may stop the page's clock and move it on.
     """
-    if "stand_in" in request.fixturenames:  # it ends after the pages, which would note that it is gone
-        request.getfixturevalue("stand_in")
+    if "world" in request.fixturenames:  # it ends after the pages, which would note that it is gone
+        request.getfixturevalue("world")
     contexts: list[BrowserContext] = []
     watched: list[Watched] = []
 
@@ -79,27 +75,16 @@ def open_page(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Ope
     assert [text for one in watched for text in one.wrong] == []
 
 
-@contextmanager
-def served(world: World) -> Iterator[str]:
-    """The stand-in behind a free port; its address."""
-    (port,) = free_ports(1)
-    server = uvicorn.Server(uvicorn.Config(app_of(world), host="127.0.0.1", port=port, log_level="warning"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    wait_for(lambda: server.started, "the stand-in listens")
-    yield f"http://127.0.0.1:{port}/"
-    server.should_exit = True
-    thread.join(10)
+@pytest.fixture
+def world() -> Iterator[World]:
+    """An installation in memory, which is served."""
+    installation = World()
+    with serving(installation.server, installation.serve) as port:
+        installation.url = f"http://127.0.0.1:{port}/"
+        yield installation
 
 
 @pytest.fixture
-def world() -> World:
-    """What the stand-in knows; a test changes it before it opens a page."""
-    return World()
-
-
-@pytest.fixture
-def stand_in(world: World) -> Iterator[str]:
-    """The address of the stand-in."""
-    with served(world) as address:
-        yield address
+def url(world: World) -> str:
+    """The address of its page."""
+    return world.url

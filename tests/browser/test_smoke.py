@@ -6,13 +6,13 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import OpenPage
-from tests.browser.stand_in import World
+from tests.browser.world import World
 
 pytestmark = pytest.mark.slow
 
 
-def test_the_page_shows_what_waits_and_cancels_a_message(open_page: OpenPage, stand_in: str, world: World) -> None:
-    page = open_page(stand_in)
+def test_the_page_shows_what_waits_and_cancels_a_message(open_page: OpenPage, url: str, world: World) -> None:
+    page = open_page(url)
     page.says("All well")
     expect(page.page.locator(".tile")).to_have_count(6)
     page.page.locator(".timeline canvas").wait_for()
@@ -22,5 +22,5 @@ def test_the_page_shows_what_waits_and_cancels_a_message(open_page: OpenPage, st
     page.field("Reason").fill("ordered twice")
     page.page.locator("dialog").get_by_role("button", name="Cancel", exact=True).click()
     page.says("cancelled")
-    assert [entry["reason"] for entry in world.audit] == ["ordered twice"]
-    assert one not in {message["id"] for message in world.messages}
+    assert [entry.reason for entry in world.memory.audit] == ["ordered twice"]
+    assert one not in world.ids_of("parked")

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
+from adapters.memory.memory_sink import HOLD
+from bridge.core.orders import Actor, RouteState
+from bridge.operate import find
 from tests.browser.conftest import OpenPage
-from tests.browser.stand_in import World, now_ms
 from tests.browser.watch import Watched
+from tests.browser.world import UNROUTABLE, World
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 #: Words that are claims about now.
@@ -39,42 +42,43 @@ def js(page: Watched, code: str, *given: Any) -> Any:
 
 
 def test_while_the_store_is_away_all_figures_have_an_age_and_nothing_is_claimed(
-    open_page: OpenPage, stand_in: str, world: World
+    open_page: OpenPage, url: str, world: World
 ) -> None:
-    page = open_page(stand_in)
+    page = open_page(url)
     page.says("All well")
     for claim in ("live", "arrives", "running", "well"):
         page.page.get_by_text(claim, exact=True).first.wait_for()
-    world.away = True
+    world.lose_redis()
     expect(page.page.locator(".verdict.bad", has_text="Redis does not answer")).to_be_visible(timeout=20_000)
     expect(page.page.locator(".tile.old")).to_have_count(6)
     expect(page.page.locator(".tile .tile-note", has_text="ago")).to_have_count(6)
-    for panel in ("Timeline", "Routes", "Canary"):
+    expect(page.page.locator(".panel", has_text="Canary").get_by_text("unknown")).to_have_count(2)
+    for panel in ("Timeline", "Routes"):
         expect(page.page.locator(".panel", has_text=panel).locator("h2 .age").first).to_be_visible(timeout=20_000)
     assert CLAIMS.findall(shown(page)) == []
     expect(page.page.locator(".panel", has_text="Instances").get_by_text("trouble").first).to_be_visible()
     page.go("#/routes")
     assert CLAIMS.findall(shown(page)) == []
-    world.away = False
+    world.lose_redis(False)
     page.go("")
     page.says("All well", 30)
     expect(page.page.locator(".tile.old")).to_have_count(0)
 
 
 def test_a_page_that_is_opened_while_the_store_is_away_shows_the_verdict_and_no_figures(
-    open_page: OpenPage, stand_in: str, world: World
+    open_page: OpenPage, url: str, world: World
 ) -> None:
-    world.away = True
-    page = open_page(stand_in)
+    world.lose_redis()
+    page = open_page(url)
     expect(page.page.locator(".verdict.bad", has_text="Redis does not answer")).to_be_visible()
     assert CLAIMS.findall(shown(page)) == []
     assert not re.search(r"\d", " ".join(page.page.locator(".tile strong").all_inner_texts()))
 
 
 def test_two_seconds_after_the_last_answer_nothing_is_claimed_and_later_the_banner_is_red(
-    open_page: OpenPage, stand_in: str, world: World
+    open_page: OpenPage, url: str, world: World
 ) -> None:
-    page = open_page(stand_in, clock=True)
+    page = open_page(url, clock=True)
     page.says("All well")
     page.page.locator(".panel", has_text="Routes").get_by_text("running", exact=True).first.wait_for()
     page.stop_clock()
@@ -97,9 +101,9 @@ def test_two_seconds_after_the_last_answer_nothing_is_claimed_and_later_the_bann
 
 
 def test_a_store_that_takes_half_a_second_is_no_reason_for_another_banner(
-    open_page: OpenPage, stand_in: str, world: World
+    open_page: OpenPage, url: str, world: World
 ) -> None:
-    page = open_page(stand_in, clock=True)
+    page = open_page(url, clock=True)
     page.says("All well")
     page.stop_clock()
     page.says("All well")
@@ -120,26 +124,25 @@ def test_a_store_that_takes_half_a_second_is_no_reason_for_another_banner(
     assert page.page.evaluate("[...window.seen]") == ["verdict good"]
 
 
-def test_no_row_contradicts_the_banner(open_page: OpenPage, stand_in: str, world: World) -> None:
-    page = open_page(stand_in)
+def test_no_row_contradicts_the_banner(open_page: OpenPage, url: str, world: World) -> None:
+    page = open_page(url)
     page.says("All well")
     page.page.wait_for_selector("table.routes")
-    for ill, state in (("broker_away", "broker away"), ("idle_since_ms", "nothing in")) * 2:
-        world.well, world.ills = False, {"orders": {ill: True}}
+    page.says("delivering")  # there are rates
+    for harm, state in ((world.lose_rabbitmq, "broker away"), (world.freeze_neighbour, "nothing in")) * 2:
+        harm()
         assert state in page.page.evaluate(_FIRST_ROW, ".verdict.bad")
-        world.well, world.ills = True, {}
+        harm(False)
         assert "running" in page.page.evaluate(_FIRST_ROW, ".verdict.good")
 
 
-def test_the_page_goes_on_behind_a_dialog_which_keeps_its_input(
-    open_page: OpenPage, stand_in: str, world: World
-) -> None:
-    page = open_page(stand_in)
+def test_the_page_goes_on_behind_a_dialog_which_keeps_its_input(open_page: OpenPage, url: str, world: World) -> None:
+    page = open_page(url)
     page.button("Pause route orders").click()
     reason = page.page.locator("dialog").get_by_label("Reason")
     reason.fill("the bank is clo")
-    world.many += 1_000_000
-    world.well = False
+    world.memory.shards[0].begin({"orders": 1_000_000}, b"")  # in the journal
+    world.lose_rabbitmq()
     expect(page.page.locator(".verdict.bad", has_text="RabbitMQ does not answer")).to_be_visible()
     expect(page.page.locator(".tile", has_text="Parked").locator("strong")).to_contain_text("M")
     reason.press_sequentially("sed")
@@ -148,29 +151,29 @@ def test_the_page_goes_on_behind_a_dialog_which_keeps_its_input(
 
 
 def test_while_the_store_is_away_a_list_keeps_its_rows_and_their_age_or_says_that_it_is_not_known(
-    open_page: OpenPage, stand_in: str, world: World
+    open_page: OpenPage, url: str, world: World
 ) -> None:
-    page = open_page(f"{stand_in}#/messages")
+    page = open_page(f"{url}#/messages")
     page.rows().first.wait_for()
-    world.away = True
+    world.lose_redis()
     page.page.locator(".searching", has_text="List of").wait_for()
     assert page.rows().count() == 50
     page.go("#/messages?state=dead")
     page.says("Not known: the store does not answer.")
     assert "No dead letter" not in shown(page)
-    world.messages.clear()
-    world.away = False
+    world.lose_redis(False)
+    world.do(world.desks.cancel([message_id.encode() for message_id in world.ids_of("dead")]))
     page.says("No dead letter", 20)
-    world.away = True
+    world.lose_redis()
     page.says("Not known: the store does not answer.", 20)
     assert "No dead letter" not in shown(page)
 
 
 def test_a_frozen_instance_is_called_stale_and_its_routes_do_not_run(
-    open_page: OpenPage, stand_in: str, world: World
+    open_page: OpenPage, url: str, world: World
 ) -> None:
-    world.frozen = True
-    page = open_page(stand_in)
+    world.freeze()
+    page = open_page(url)
     expect(page.page.locator(".verdict.bad", has_text="it is frozen")).to_be_visible()
     expect(page.page.get_by_text("Not known: no instance runs beside this page.")).to_be_visible()
     page.page.locator(".panel", has_text="Instances").get_by_text("stale", exact=True).wait_for()
@@ -179,16 +182,16 @@ def test_a_frozen_instance_is_called_stale_and_its_routes_do_not_run(
     assert not re.search(r"\b(running|All well)\b", shown(page))
 
 
-def test_the_history_shows_how_late_each_delivery_was(open_page: OpenPage, stand_in: str, world: World) -> None:
-    page = open_page(f"{stand_in}#/messages?state=history")
+def test_the_history_shows_how_late_each_delivery_was(open_page: OpenPage, url: str, world: World) -> None:
+    page = open_page(f"{url}#/messages?state=history")
     page.rows().first.wait_for()
     for row in page.rows().all()[:20]:
         delivered = row.locator(".c-end").inner_text() == "delivered"
         assert bool(re.fullmatch(r"[\d.]+m?s", row.locator("td[data-label=Late]").inner_text())) == delivered
 
 
-def test_the_history_offers_no_filter_that_it_ignores(open_page: OpenPage, stand_in: str) -> None:
-    page = open_page(f"{stand_in}#/messages?state=history&header=tenant=a")
+def test_the_history_offers_no_filter_that_it_ignores(open_page: OpenPage, url: str) -> None:
+    page = open_page(f"{url}#/messages?state=history&header=tenant=a")
     page.rows().first.wait_for()
     assert page.page.locator(".filters").get_by_text(re.compile("Header|Min size|Min tries")).count() == 0
     assert js(page, "(query) => messages.filterOf(query)", {"state": "history", "header": "a=b"}) == {
@@ -196,8 +199,8 @@ def test_the_history_offers_no_filter_that_it_ignores(open_page: OpenPage, stand
     }
 
 
-def test_only_what_was_overdue_when_it_was_seen_is_called_overdue(open_page: OpenPage, stand_in: str) -> None:
-    page = open_page(stand_in)
+def test_only_what_was_overdue_when_it_was_seen_is_called_overdue(open_page: OpenPage, url: str) -> None:
+    page = open_page(url)
     message = {"state": "parked", "due_ms": 100_000}
     words = "(message, now, at) => words.dueWords(message, now, at)"
     assert js(page, words, message, 104_000, 99_500) == ["was due 4s ago", ""]
@@ -209,34 +212,35 @@ def test_only_what_was_overdue_when_it_was_seen_is_called_overdue(open_page: Ope
     assert js(page, words, claimed, 120_000, 100_000) == ["being sent, seen 20s ago", "soon"]
 
 
-def test_a_list_that_does_not_refresh_says_its_age(open_page: OpenPage, stand_in: str, world: World) -> None:
-    soon = next(message for message in world.messages if message["state"] == "parked")
-    page = open_page(stand_in)
+def test_a_list_that_does_not_refresh_says_its_age(open_page: OpenPage, url: str, world: World) -> None:
+    page = open_page(url)
     page.says("All well")
-    soon["due_ms"], soon["key"] = now_ms() + 6000, "soon"  # the list must be read before
-    page.page.goto(f"{stand_in}#/messages?key=soon")
-    page.page.locator(f"tr[data-id='{soon['id']}']").get_by_role("checkbox").check()
+    (soon,) = world.send(6_000, key="soon")  # the list must be read before
+    page.page.goto(f"{url}#/messages?key=soon")
+    page.page.locator(f"tr[data-id='{soon}']").get_by_role("checkbox").check()
     page.says("List of ")
-    page.page.locator(f"tr[data-id='{soon['id']}']", has_text="was due").wait_for()
-    assert "overdue" not in page.page.locator(f"tr[data-id='{soon['id']}']").inner_text()
+    page.page.locator(f"tr[data-id='{soon}']", has_text="was due").wait_for()
+    assert "overdue" not in page.page.locator(f"tr[data-id='{soon}']").inner_text()
 
 
 def test_a_filter_goes_on_by_itself_until_everything_was_looked_at(
-    open_page: OpenPage, stand_in: str, world: World
+    open_page: OpenPage, url: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.look_max = 40
-    rare = [message for message in world.messages if message["state"] == "parked"][-1]
-    rare["key"] = "rare-1"
-    page = open_page(f"{stand_in}#/messages?key=rare-1")
+    monkeypatch.setattr(find, "LOOKED_MAX", 40)
+    world.send(86_400_000, header="rare=1")
+    page = open_page(f"{url}#/messages?header=rare=1")
     page.rows().first.wait_for()
     expect(page.rows()).to_have_count(1)
-    page.says("Searched: looked at 420")
+    page.says("Searched: looked at 421")
     assert page.page.get_by_text("Continue with").count() == 0
 
 
-def test_a_long_search_shows_its_progress_and_stops(open_page: OpenPage, stand_in: str, world: World) -> None:
-    world.look_max, world.slow_s = 4, 0.3
-    page = open_page(f"{stand_in}#/messages?key=never")
+def test_a_long_search_shows_its_progress_and_stops(
+    open_page: OpenPage, url: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find, "LOOKED_MAX", 4)
+    world.desks.answer_s = 0.3
+    page = open_page(f"{url}#/messages?header=never=1")
     page.page.locator(".searching", has_text=re.compile(r"Looked at \d+ of 420, found 0")).wait_for()
     page.button("Stop").click()
     page.page.locator(".searching", has_text="Stopped: looked at").wait_for()
@@ -244,23 +248,23 @@ def test_a_long_search_shows_its_progress_and_stops(open_page: OpenPage, stand_i
     assert page.button("Next").is_enabled()
 
 
-def test_send_shows_commands_that_are_accepted(open_page: OpenPage, stand_in: str) -> None:
-    page = open_page(f"{stand_in}#/send")
+def test_send_shows_commands_that_are_accepted(open_page: OpenPage, url: str) -> None:
+    page = open_page(f"{url}#/send")
     command = page.page.locator(".command code", has_text="curl")
     command.wait_for()
     assert '"in":"5m"' in command.inner_text()
 
 
-def test_a_failed_search_offers_a_command_that_works(open_page: OpenPage, stand_in: str) -> None:
-    page = open_page(f"{stand_in}#/search?q=order 1")
+def test_a_failed_search_offers_a_command_that_works(open_page: OpenPage, url: str) -> None:
+    page = open_page(f"{url}#/search?q=order 1")
     page.page.locator("code", has_text="postdate show --key 'order 1' --route ROUTE").wait_for()
     call = "(text, routes) => message.showCommand(text, routes)"
     assert js(page, call, "1gd4r5kq2000ab3c9d00", []) == "postdate show 1gd4r5kq2000ab3c9d00"
     assert js(page, call, "order-1", ["orders"]) == "postdate show --key order-1 --route orders"
 
 
-def test_a_verb_over_a_filter_shows_one_command_that_is_accepted(open_page: OpenPage, stand_in: str) -> None:
-    page = open_page(stand_in)
+def test_a_verb_over_a_filter_shows_one_command_that_is_accepted(open_page: OpenPage, url: str) -> None:
+    page = open_page(url)
     dead = {"state": "dead", "reason": "unroutable"}
     cases: list[tuple[str, dict[str, Any], dict[str, str], str]] = [
         ("cancel", {"state": "parked", "route": "orders", "header": "tenant=a b"}, {}, "wrong campaign"),
@@ -283,33 +287,34 @@ def test_a_verb_over_a_filter_shows_one_command_that_is_accepted(open_page: Open
 
 
 def test_a_bulk_operation_that_still_counts_shows_the_number_of_the_dry_run(
-    open_page: OpenPage, stand_in: str, world: World
+    open_page: OpenPage, url: str, world: World
 ) -> None:
-    world.counting = True
-    page = open_page(f"{stand_in}#/messages?state=dead")
+    page = open_page(f"{url}#/messages?state=dead")
     page.button("Select all matching").click()
     page.button("Retry …").click()
     page.page.locator("dialog .sample p").first.wait_for()
+    world.desks.answer_s = 30.0
     page.page.locator("dialog button[type=submit]").click()
     page.page.locator("dialog", has_text="0 of 23").wait_for()
 
 
-def test_settings_show_what_is_not_set_and_the_address_of_redis(open_page: OpenPage, stand_in: str) -> None:
-    page = open_page(f"{stand_in}#/system?tab=settings")
+def test_settings_show_what_is_not_set_and_the_address_of_redis(open_page: OpenPage, url: str) -> None:
+    page = open_page(f"{url}#/system?tab=settings")
     row = page.page.locator("tr", has=page.page.get_by_text("redis.password", exact=True))
     row.get_by_text("not set").wait_for()
     page.page.locator("tr", has_text="redis.url").get_by_text("redis://127.0.0.1:6379/0").wait_for()
 
 
-def test_an_instance_is_shown_without_raw_json(open_page: OpenPage, stand_in: str) -> None:
-    page = open_page(f"{stand_in}#/instances")
+def test_an_instance_is_shown_without_raw_json(open_page: OpenPage, url: str, world: World) -> None:
+    world.bridges["rabbitmq"].stages.metrics.routes["orders"].received = 21_922
+    page = open_page(f"{url}#/instances")
     page.says("web-1")
     assert not re.search(r"[{}\[\]]", page.page.locator("main").inner_text())
     page.says("21,922")
 
 
-def test_nothing_of_the_system_is_cut_on_a_phone(open_page: OpenPage, stand_in: str) -> None:
-    page = open_page(f"{stand_in}#/system?tab=settings", 360)
+def test_nothing_of_the_system_is_cut_on_a_phone(open_page: OpenPage, url: str) -> None:
+    page = open_page(f"{url}#/system?tab=settings", 360)
     page.page.locator("table.pairs td").first.wait_for()
     for part in (".tabs a", "table.pairs tbody th", "table.pairs td"):
         for element in page.page.locator(part).all():
@@ -319,8 +324,8 @@ def test_nothing_of_the_system_is_cut_on_a_phone(open_page: OpenPage, stand_in: 
             assert box["x"] + box["width"] <= 360, part
 
 
-def test_verbs_have_keys_of_their_own(open_page: OpenPage, stand_in: str, world: World) -> None:
-    page = open_page(f"{stand_in}#/messages")
+def test_verbs_have_keys_of_their_own(open_page: OpenPage, url: str, world: World) -> None:
+    page = open_page(f"{url}#/messages")
     # The verbs come with the role, which /status tells: it may answer after the list.
     page.rows().first.locator("button[data-key]").first.wait_for()
     for key, title in (("d", "Deliver now"), ("r", "Reschedule"), ("c", "Cancel")):
@@ -335,8 +340,8 @@ def test_verbs_have_keys_of_their_own(open_page: OpenPage, stand_in: str, world:
     page.page.locator("dialog h2", has_text="Cancel: 1 messages?").wait_for()
 
 
-def test_durations_and_numbers_have_one_form(open_page: OpenPage, stand_in: str) -> None:
-    page = open_page(stand_in)
+def test_durations_and_numbers_have_one_form(open_page: OpenPage, url: str) -> None:
+    page = open_page(url)
     spans = [75, 1_922, 192_000, 90_000_000]
     assert js(page, "(...all) => all.map(words.span)", *spans) == ["75ms", "1s", "3m 12s", "1d 1h"]
     assert js(page, "(...all) => all.map(words.fine)", *spans[:2]) == ["75ms", "1.92s"]
@@ -345,34 +350,36 @@ def test_durations_and_numbers_have_one_form(open_page: OpenPage, stand_in: str)
 
 @pytest.mark.parametrize(
     ("ill", "chip"),
-    [
-        ({"overdue": 3, "oldest_overdue_ms": 54_000, "refused": 3}, "refused"),
-        ({"overdue": 3, "oldest_overdue_ms": 54_000}, "late"),
-        ({"unconfirmed": True}, "late"),
-    ],
+    [({"answer": UNROUTABLE}, "refused"), ({"blocked": True}, "late"), ({"answer": HOLD}, "late")],
+    ids=["refused", "late", "unconfirmed"],
 )
 def test_a_route_from_which_nothing_leaves_is_not_called_running(
-    open_page: OpenPage, stand_in: str, world: World, ill: dict[str, Any], chip: str
+    open_page: OpenPage, url: str, world: World, ill: dict[str, Any], chip: str
 ) -> None:
-    world.ills = {"orders": ill}
-    page = open_page(stand_in)
+    vars(world.bridges["rabbitmq"].sink).update(ill)
+    world.send(0, 3)
+    page = open_page(url)
     row = page.page.get_by_role("row", name=re.compile("^orders"))
     expect(row.locator(".badge.warn", has_text=chip)).to_be_visible()
 
 
-def test_a_pause_that_holds_due_messages_is_amber(open_page: OpenPage, stand_in: str, world: World) -> None:
-    world.holds = True
-    page = open_page(stand_in)
+def test_a_pause_that_holds_due_messages_is_amber(open_page: OpenPage, url: str, world: World) -> None:
+    world.do(world.desks.order("orders", RouteState.PAUSED, Actor(), ""))
+    world.send(0, 3)
+    page = open_page(url)
     expect(page.page.locator(".verdict.warn", has_text="Paused: orders (held: 3).")).to_be_visible()
 
 
 def test_of_a_message_that_left_the_page_says_what_is_not_kept_and_lists_its_id_once(
-    open_page: OpenPage, stand_in: str, world: World
+    open_page: OpenPage, url: str, world: World
 ) -> None:
-    left = next(message for message in world.history if not message["key"])
-    world.history = [left]
-    page = open_page(stand_in)
+    shards = [shard for bridge in world.bridges.values() for shard in bridge.store.memory.shards]
+    row = next(row for shard in shards for row in shard.history if not row.key and row.late_ms is not None)
+    for shard in shards:
+        shard.history = [other for other in shard.history if other is row]
+    left = row.id.decode()
+    page = open_page(url)
     page.go("#/messages?state=history")
-    expect(page.page.get_by_text(left["id"])).to_have_count(1)
-    page.go(f"#/messages/{left['id']}")
+    expect(page.page.get_by_text(left)).to_have_count(1)
+    page.go(f"#/messages/{left}")
     expect(page.page.get_by_text(re.compile("^Not kept after it left the store"))).to_have_count(2)
