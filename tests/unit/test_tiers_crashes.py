@@ -335,7 +335,10 @@ def lost(story: Story) -> list[bytes]:
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "behind"])
 @pytest.mark.parametrize("part", range(2))
-async def test_whatever_dies_between_the_tiers_nothing_is_lost_early_or_twice(before: bool, part: int) -> None:
+async def test_whatever_dies_between_the_tiers_nothing_is_lost_early_or_twice(
+    before: bool, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridge.operate.journaled_desk._PATIENCE_S", 60.0)  # the journal is slow, and never away
     for seed in range(part * 10, part * 10 + 10):
         story = await told(seed, before, MemoryJournal())
         assert lost(story) == [], f"seed {seed}"
