@@ -17,7 +17,8 @@ from tests.integration.test_pause import in_order
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 
-PER_S, COUNT = 400, 800
+#: It takes three seconds: a machine that stands still for one must not let the burst end, or seem slower.
+PER_S, COUNT = 400, 1200
 
 
 def test_a_burst_leaves_at_the_rate_and_in_its_order(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path) -> None:
@@ -52,9 +53,10 @@ def test_what_an_instance_that_dies_held_back_leaves_by_another(
         some = line.receive(100)
         first.kill()
         line.start()
-        wait_for(lambda: line.stored() == 0, "the store is empty", 20)
-        found = {message.body for message in (*some, *line.receive_until(2 * COUNT, 1))}
-        assert len(found) == COUNT, "none is lost"
+        wait_for(lambda: line.stored() == 0, "the store is empty")
+        found = {message.body for message in some}
+        while len(found) < COUNT:
+            found |= {message.body for message in line.receive(1)}
 
 
 def test_a_reload_changes_the_rate(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path) -> None:
