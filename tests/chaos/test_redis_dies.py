@@ -122,7 +122,7 @@ def test_a_park_whose_reply_is_lost_parks_once(
     line = open_line({"redis": {"timeout": "500ms", "url": link.through(redis.url)}}, store_url=redis.url)
     ledger = open_ledger(line)
     bridge = line.start()
-    ledger.produce(300, (3500, 4000), count=600)
+    ledger.produce(300, (7000, 7500), count=600)  # all are parked before the first is due
     for _ in range(3):
         wait_for(lambda: line.stored() > 0, "messages are being parked")
         # The requests go through, and the replies are thrown away; then the connections go.
