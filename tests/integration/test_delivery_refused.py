@@ -149,7 +149,7 @@ def test_of_two_messages_with_one_body_the_right_one_is_the_unroutable_one(line:
         assert all(b"red" in message.properties for message in got)
         assert len(line.wait_dead(10)) == 10
         assert line.receive_until(1, 0.3, queue) == [], "no copies"
-        assert line.stored() == 10
+        wait_for(lambda: line.stored() == 10, "nothing but the dead letters is stored")
 
 
 # The broker closes the channel

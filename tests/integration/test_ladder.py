@@ -11,6 +11,7 @@ import pytest
 
 from tests.delay_line import delay
 from tests.devstack.rabbitmq import RabbitMQ
+from tests.devstack.service import wait_for
 from tests.level_line import LevelLine
 from tests.raw_amqp import parts
 from tests.unit.raw_properties import Entry, Props, short, sized
@@ -76,7 +77,7 @@ def test_eight_years_wait_in_the_highest_step_and_more_than_the_ladder_is_a_dead
     ((dead, reason),) = line.dead_letters()
     assert dead.body == b"9 years"
     assert "is longer than the ladder" in reason
-    assert line.depth(line.places().ladder[27]) == 1
+    wait_for(lambda: line.depth(line.places().ladder[27]) == 1, "the other one waits there")
 
 
 def test_a_level_and_a_moment_go_up_the_ladder_too(line: LevelLine) -> None:

@@ -109,7 +109,7 @@ class TestWithoutABridge:
         put(alone, b"a moment wins over a level", number(1), delay(700))
         put(alone, b"died before", number(1), (b"x-death", "A", sized(b"")))
         assert alone.receive_until(1, 1.0) == []
-        assert alone.depth(alone.intake) == 4
+        wait_for(lambda: alone.depth(alone.intake) == 4, "they are counted")
         bridge = alone.run()
         got = alone.receive(3)
         assert {one.body for one in got} == {b"any delay", b"a moment wins over a level", b"died before"}

@@ -134,7 +134,7 @@ def test_setup_is_idempotent_and_remove_deletes_everything_but_queues_with_messa
     (intake, *levels) = shell.rows("levels", "stats")
     assert (intake["name"], intake["messages"], intake["state"]) == (line.intake, 1, "intake, no consumer")
     assert {row["state"] for row in levels} == {"missing"}
-    assert line.depth(line.intake) == 1
+    wait_for(lambda: line.depth(line.intake) == 1, "it waits in the intake")
     line.setup()
     put(line, b"again", number(1))
     assert line.receive()[0].body == b"again"
@@ -287,7 +287,7 @@ def test_the_queues_of_a_removed_route_are_found_by_previous_settings_and_its_fr
     put(line, b"with a level that is gone", number(1))
     put(line, b"not delayed")
     assert line.receive()[0].body == b"not delayed"
-    assert line.depth(line.intake) == 1
+    wait_for(lambda: line.depth(line.intake) == 1, "it waits in the intake")
 
 
 def test_a_renamed_route_keeps_the_queues_that_it_needs(line: LevelLine, shell: Shell) -> None:

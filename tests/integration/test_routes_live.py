@@ -115,7 +115,7 @@ def test_a_route_comes_and_goes_and_comes_back_while_another_delivers(line: Line
         assert time.monotonic() < due_s, "the machine is too slow: it was due before its route was removed"
         late = line.receive_until(1, due_s + 1 - time.monotonic(), queue)
         assert late == [], "a removed route takes nothing in and delivers nothing"
-        assert line.depth(intake) == 1
+        wait_for(lambda: line.depth(intake) == 1, "it waits in the intake")
         assert line.dead() == {}
 
         team.write("a", bills(line))

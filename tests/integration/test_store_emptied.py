@@ -42,7 +42,7 @@ def test_an_emptied_store_is_told_of_by_log_health_check_and_stats(
         before = agreement(redis, line)
         redis.command("FLUSHALL")
         bridge.wait_health(GONE, 15)
-        assert GONE in bridge.log()
+        bridge.wait_log(GONE)
         shell = Shell(line, capsys)
         (found,) = (row for row in shell.rows("check") if GONE in row["text"] and row["subject"] == "store")
         assert found["level"] == "WARN"

@@ -485,7 +485,7 @@ def test_a_route_that_changes_between_levels_and_a_store_and_back_leaves_no_reco
     assert {row["name"] for row in removed if row["state"] == "kept"} == {level, idle.topics().dead}
     assert f"Kept topic '{level}': it holds records: 1. " in said
     bridge = idle.run(in_store, name="with a store")
-    assert words in bridge.log()
+    bridge.wait_log(words)
     (one,) = idle.consume(1)
     assert (one.value, one.at - sent >= 3.0) == (b"in a level", True)
     wait_for(lambda: not any(one.messages for one in count(idle.loaded(in_store))), "its levels are empty", 20)
@@ -524,7 +524,7 @@ def test_records_in_levels_of_a_removed_route_are_reported_kept_and_delivered_wh
     assert [(row["route"], row["name"], row["state"]) for row in rows] == [("gone", level, "no route")]
     assert shell("levels", "remove", "--force")[0] == []
     bridge = idle.run(name="without it")
-    assert words in bridge.log()
+    bridge.wait_log(words)
     assert bridge.terminate() == 0
     idle.run(both, name="with it")
     assert values(idle.consume(1, target)) == [b"left alone"]
@@ -546,7 +546,7 @@ def test_waiting_records_are_reported_without_any_kafka_route_and_so_is_an_unrea
         assert left in [(row["route"], row["name"], row["state"]) for row in shell("levels", "stats")[0]]
         assert "no route" in {row["state"] for row in shell("levels", "verify")[0]}
         bridge = orders.run()
-        assert words in bridge.log()
+        bridge.wait_log(words)
         assert bridge.terminate() == 0
 
         idle.settings = {name: table for name, table in orders.settings.items() if name != "kafka"}
@@ -560,7 +560,7 @@ def test_waiting_records_are_reported_without_any_kafka_route_and_so_is_an_unrea
         rows, said = shell("levels", "stats")
         assert ({row["kind"] for row in rows}, words in said) == ({"queue"}, True)
         bridge = orders.run({"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
-        assert words in bridge.log()
+        bridge.wait_log(words)
         assert bridge.terminate() == 0
 
         idle.settings = payments
