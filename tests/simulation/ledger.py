@@ -265,11 +265,14 @@ def _copies(ledger: Ledger) -> Iterator[str]:
 
 def _outside_of_losses(ledger: Ledger, twice: Mapping[int, list[Arrived]]) -> list[int]:
     """Return what came again under its id, although it left well before a loss or after it: the journal knew that. Only
-    where nothing else makes copies."""
+    where nothing else makes copies. A loss during a restore takes its turn, and another restore may do the same."""
     windows = (COPIES_AFTER | COPIES_OF_A_QUEUE) - set(UNDOING)
     if ledger.shaky() or not windows.isdisjoint(ledger.kinds):
         return []
     spans = [(lost.from_s - _NOTICED_S, lost.at_s + _NOTICED_S) for lost in ledger.world.undone]
+    for at_s, process in ledger.world.turns_lost if len(ledger.world.restores) > 1 else ():
+        end_s = ledger.world.restored_s.get(process.name, process.still_s if process.killed else inf)
+        spans.append((at_s, end_s + _NOTICED_S))
     return [
         number
         for number, rows in sorted(twice.items())

@@ -73,6 +73,8 @@ FOUND_WITH_A_JOURNAL = (
     7002579,
     7004931,
     7006165,
+    7006243,
+    7010488,
 )
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.
 PARTS, FRESH_S, AT_MOST_S = 4, 12.0, 40.0

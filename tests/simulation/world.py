@@ -103,6 +103,9 @@ class World:
     #: Commands that restore. Cancelled messages: when a command brought them back, and those that one may bring back.
     restores: list[Process] = field(default_factory=list)
     brought_back_s: dict[int, float] = field(default_factory=dict)
+    #: Losses during a restore, which took its turn: when, and its process; and when each restore ended.
+    turns_lost: list[tuple[float, Process]] = field(default_factory=list)
+    restored_s: dict[str, float] = field(default_factory=dict)
     maybe_back: set[int] = field(default_factory=set)
     #: Instances that others replace.
     leaving: list[AnyInstance] = field(default_factory=list)
@@ -282,6 +285,7 @@ class World:
             self.lost_s.setdefault(before[message_id], []).append(now_s)
         self.missing |= (before.keys() | left) - has
         self.undone.append(Undone(from_s or self._unwritten_s(now_s), now_s, inf))
+        self.turns_lost += [(now_s, process) for process in self._restoring()]
         if not self.plan.auto:
             self._restore_soon()
 
@@ -321,7 +325,10 @@ class World:
 
     def restores_under_way(self) -> bool:
         """Return whether a command restores."""
-        return any(not process.killed and not process.tasks[0].done() for process in self.restores)
+        return any(self._restoring())
+
+    def _restoring(self) -> list[Process]:
+        return [process for process in self.restores if not process.killed and not process.tasks[0].done()]
 
     def restore(self, order: RestoreOrder = RestoreOrder(), for_s: float = inf, number: int = -1) -> None:  # noqa: B008
         """Let an operator restore. The command is killed after ``for_s``. ``number``: the one message that it names."""
@@ -348,6 +355,7 @@ class World:
                 await asyncio.sleep(1.0)
         if number >= 0 and restored.total(Fate.PARKED):
             self.brought_back_s[number] = began_s
+        self.restored_s[process.name] = self.loop.time()
         self.note(f"{process.name} ends: {dict(restored.counts)}")
 
     def counted_from_s(self) -> float:
