@@ -130,6 +130,7 @@ class Backend:
         self.settings = settings
         self.stores = stores
         self.processes = processes
+        processes.follow = self.follow
         self.canaries = canaries
         self.look = Look(stores)
         self.operations = Operations(stores.desk, self._bulk_ended, logs=True)
@@ -141,6 +142,10 @@ class Backend:
         self.kept = Kept()
         self._looks = 0
         self._places = asyncio.Semaphore(_LOOKS_AT_ONCE)
+
+    def follow(self, settings: Settings) -> None:
+        """Judge by the settings of a reload: the rates of routes change while this process runs."""
+        self.settings = settings
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[None]:

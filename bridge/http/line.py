@@ -15,6 +15,7 @@ from typing import Any, cast
 from bridge.operate.verdict import STALE_S
 from bridge.process.frames import troubles_in
 from bridge.process.http_child import Reloading
+from bridge.settings import Settings
 from bridge.telemetry.metrics import added
 from bridge.telemetry.subject import Subject
 
@@ -74,6 +75,8 @@ class Processes:
         self.loaded_at_s = time.time()
         #: Asks the parent for a reload; None where there is no parent that could.
         self.ask_reload: Callable[[], None] | None = None
+        #: Takes over the settings of a reload that this process survives.
+        self.follow: Callable[[Settings], None] = lambda settings: None
         #: The sentence about an overdue canary, "" for none.
         self.canary: Callable[[], str] = str
         self._waiting: list[asyncio.Future[Reloading]] = []

@@ -130,8 +130,10 @@ async def _serve(start: Start, handover: Handover) -> None:
     server = make_server(start.settings, processes, canaries, stores)
     lines = _Lines(processes, start.hearing)
 
-    def take(value: Reloading | Hearing) -> None:
-        if isinstance(value, Reloading):
+    def take(value: Settings | Reloading | Hearing) -> None:
+        if isinstance(value, Settings):
+            processes.follow(value)
+        elif isinstance(value, Reloading):
             processes.reloaded(value)
         else:
             lines.hear(value.on)

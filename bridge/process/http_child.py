@@ -192,10 +192,13 @@ class HttpChild:
             self._trouble("HTTP is not served because of a mistake in postdate, see the log")
 
     def reloaded(self, settings: Settings, reloading: Reloading, restart: bool) -> None:
-        """Tell the HTTP process how a reload went. ``restart``: replace it by one with these settings."""
+        """Tell the HTTP process how a reload went. ``restart``: replace it by one with these settings; without it the
+        same one follows them."""
         self._settings, self._reloading = settings, reloading
         self._outdated = self._outdated or restart
         for running in self._running:
+            if not restart:
+                running.tell(settings)
             running.tell(reloading)
 
     async def leave(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from pydantic import SecretStr
 from adapters.memory import MemoryStore
 from bridge.app.canaries import CanaryState
 from bridge.core.errors import StoreUnavailable
+from bridge.desk.numbers import RouteStats, Stats
 from bridge.http.access import Role
 from bridge.http.backend import Rate
 from bridge.http.health import health_routes
@@ -47,6 +49,27 @@ async def test_the_overview_says_in_a_sentence_whether_all_is_well() -> None:
         assert told["well"] is False
         assert told["sentence"].startswith("Trouble: instance memory has been silent for 1m 31s: it is frozen")
         assert told["sentence"].endswith(" Overdue: 1, the oldest by 5s.")
+
+
+async def test_a_rate_that_a_reload_changed_is_the_one_in_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def limited(rate: float) -> Settings:
+        before = settings()
+        changed = before.routes["orders"].model_copy(update={"max_rate": rate})
+        return before.model_copy(update={"routes": {**before.routes, "orders": changed}})
+
+    async with api(given=limited(40)) as client:
+        await client.stores.store.meet(4_000, True, REPORT)
+        found = await client.backend.look.stats()
+        held = RouteStats(300, held=300, oldest_held_ms=60_000)
+
+        async def stats(within_s: float | None = None) -> Stats:
+            return replace(found, held=300, by_route={"orders": held})
+
+        monkeypatch.setattr(client.backend.look, "stats", stats)
+        for rate in (40, 5):
+            client.backend.processes.follow(limited(rate))
+            for sentence in ((await client.get("/status"))["sentence"], (await client.client.get("/readyz")).text):
+                assert f"its max_rate of {rate}/s is below what comes in" in sentence
 
 
 async def test_readyz_names_every_trouble_the_worst_first_up_to_a_limit() -> None:
