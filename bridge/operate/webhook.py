@@ -48,8 +48,13 @@ _PARTS = frozenset({"", "intake", "publish", "alarm", "leader", "write", "moves"
 #: The servers beside the store, and troubles of a server by which messages pass postdate or are lost. The store keeps
 #: the reported ones as the sum of these numbers.
 _SERVERS = {
-    **{"rabbitmq": 1, "kafka": 2, "journal": 4},
-    **{"rabbitmq front": 8, "rabbitmq deleted": 16, "kafka removed": 32, "kafka lost": 64},
+    "rabbitmq": 1,
+    "kafka": 2,
+    "journal": 4,
+    "rabbitmq front": 8,
+    "rabbitmq deleted": 16,
+    "kafka removed": 32,
+    "kafka lost": 64,
 }
 _OVER = {
     "rabbitmq": "RabbitMQ is well again.",
