@@ -64,7 +64,8 @@ To add
   ``cli/filters.py``, ``cli/listing.py`` if the history lacks it, ``page/messages.js``, ``page/verbs.js`` (``OPTIONS``)
 - a trouble of an instance: ``Health.say`` with a ``Subject`` where it is noticed, and its row in
   ``deploy/messages.md``; its place among others: ``_rank`` in ``operate/verdict.py``; where it is reported,
-  ``_PARTS`` in ``operate/webhook.py``; what makes /readyz fail: ``telemetry/subject.py`` and ``process/service.py``
+  ``_PARTS``, ``_SERVERS`` in ``operate/webhook.py``; what makes /readyz fail: ``telemetry/subject.py``
+  and ``process/service.py``
 - a log line: ``log.warning`` where it happens (``telemetry/notices`` bounds repeats), its row in
   ``deploy/messages.md``
 - a move of a message: ``core/state.py``, a script in ``adapters/redis/lua/moves/`` and its call in ``store.py`` or
