@@ -210,7 +210,7 @@ async def test_a_store_that_does_not_answer_is_away_after_a_limit_and_until_it_a
         client.stores.desk = desk  # type: ignore[method-assign]
         asked_s = time.monotonic()
         told = await client.client.get("/readyz?verbose")
-        assert time.monotonic() - asked_s < 1
+        assert time.monotonic() - asked_s < 2.5, "the store may still answer in time"
         not_yet = "Not known: the store has not answered yet."
         assert told.text.splitlines() == ["[+]rabbitmq ok", "[+]redis ok", "ok", not_yet]
         client.backend.look._asked_s = time.monotonic() - 2.5
