@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis, pytest.mark.timeout(240)]
 
 HOUR_S = 3600.0
 #: How long another instance may need to deliver what a dead one would have. It is generous for a busy machine.
-SECONDS = 10.0
+SECONDS = 20.0
 COUNT = 60
 #: What was in flight at a death may come twice.
 IN_FLIGHT = COUNT
