@@ -123,11 +123,22 @@ class Ledger:
         ]
 
     def replaced_by_older(self, message: Published) -> bool:
-        """Return whether an older message may have replaced a message: a queue delivered it again, or an instance that
-        stopped carried it out after its successor had accepted the newer one."""
+        """Return whether an older message may have replaced a message: a queue delivered it again, an instance that
+        stopped carried it out after its successor had accepted the newer one, or a restore took it for the younger."""
         named = self.named[message.route, message.name] if message.name else ()
         older = [other.number for other in named if other.number < message.number]
-        return any(number in self.world.broker.again or self._carried_out_late(number, message) for number in older)
+        again = self.world.broker.again
+        return any(
+            number in again or self._carried_out_late(number, message) or self._looks_younger(number, message)
+            for number in older
+        )
+
+    def _looks_younger(self, number: int, message: Published) -> bool:
+        """By the moments in their ids."""
+        before, after = self.accepted.get(message.number), self.accepted.get(number)
+        if before is None or after is None or not (self.plan.auto or self.world.restores):
+            return False
+        return after.at_s < before.at_s and after.at_ms > before.at_ms  # the store's clock stepped back in between
 
     def _carried_out_late(self, number: int, message: Published) -> bool:
         before, after = self.accepted.get(message.number), self.accepted.get(number)
