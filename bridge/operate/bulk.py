@@ -40,8 +40,10 @@ OPERATOR_MAX, MESSAGES_MAX = 10_000, 2_000_000
 AT_ONCE = 4
 SAMPLE = 5
 _COUNT_S = 2.0
-#: How often an order to stop is looked for, and when an operation that writes no progress counts as dead.
-_REPORT_S, DEAD_MS = 0.5, 15_000
+#: How often an order to stop is looked for.
+_REPORT_S = 0.5
+#: How often a process gives a sign of life, and after how long without one its operation counts as dead.
+_BEAT_S, DEAD_MS = 2.0, 60_000
 #: How long one instance may take to write the end of a dead operation before another does.
 _CLOSING_MS = 10_000
 #: How often a batch is repeated while the store is away, once a second.
@@ -90,26 +92,6 @@ def logged(entry: AuditEntry) -> AuditEntry:
     """Log an entry of the audit log, and return it. The store keeps a bounded number, the process's log all."""
     log.info("audit", **entry.content())
     return entry
-
-
-async def close_dead(desk: Desk, logs: bool) -> None:
-    """Write what operations did whose process died, to the audit log and to their documents. ``logs``: as
-    ``Operations``.
-
-    Whatever reads the audit log or the operations calls this first, so no reader misses an end. A lease lets one of
-    several readers write it; if that one dies between its two writes, the entry is there twice.
-    """
-    now_ms, reader = await desk.now_ms(), secrets.token_hex(8)
-    for name, document in (await desk.operations()).items():
-        if name.endswith(_STOP) or not _died(document, now_ms):
-            continue
-        if not await desk.lead(f"end of {name}", reader, _CLOSING_MS):
-            continue
-        latest = (await desk.operations()).get(name, document)
-        if _died(latest, now_ms):
-            ended = read_operation(latest, now_ms)
-            await _note(desk, end_entry(ended), logs)
-            await desk.put_operation(name, _kept(ended))
 
 
 async def _note(desk: Desk, entry: AuditEntry, logs: bool) -> None:
@@ -169,11 +151,34 @@ class Operations:
 
     async def all(self) -> list[OperationFacts]:
         """Return the latest operations, the newest first."""
-        desk = await self._desk()
-        await close_dead(desk, self.logs)
+        desk = await self.close_dead()
         found, now_ms = await desk.operations(), await desk.now_ms()
         names = [name for name in sorted(found, reverse=True) if not name.endswith(_STOP)]
-        return [read_operation(found[name], now_ms) for name in names]
+        return [self.own(name) or read_operation(found[name], now_ms) for name in names]
+
+    def own(self, name: str) -> OperationFacts | None:
+        """Return an operation that this process runs now, which needs no store."""
+        return self._running[name][0].facts if name in self._running else None
+
+    async def close_dead(self) -> Desk:
+        """Write what operations did whose process died, to the audit log and to their documents. Return the desk.
+
+        Whatever reads the audit log or the operations calls this first, so no reader misses an end. A lease lets one of
+        several readers write it; if that one dies between its two writes, the entry is there twice.
+        """
+        desk = await self._desk()
+        now_ms, reader = await desk.now_ms(), secrets.token_hex(8)
+        for name, document in (await desk.operations()).items():
+            if name.endswith(_STOP) or name in self._running or not _died(document, now_ms):
+                continue
+            if not await desk.lead(f"end of {name}", reader, _CLOSING_MS):
+                continue
+            latest = (await desk.operations()).get(name, document)
+            if _died(latest, now_ms):
+                ended = read_operation(latest, now_ms)
+                await _note(desk, end_entry(ended), self.logs)
+                await desk.put_operation(name, _kept(ended))
+        return desk
 
     async def stop(self, name: str, by: Actor) -> None:
         """Ask the process that runs an operation to stop it."""
@@ -183,8 +188,7 @@ class Operations:
         """Start an operation. Raises ``Refused`` where too many run."""
         if len(self._running) >= AT_ONCE:
             raise Refused(f"{AT_ONCE} operations are running. Wait until one has ended, or stop one")
-        desk = await self._desk()
-        await close_dead(desk, self.logs)
+        desk = await self.close_dead()
         now_ms = await desk.now_ms()
         operation = OperationFacts(
             id=f"{now_ms:011x}{secrets.token_hex(3)}",
@@ -234,8 +238,24 @@ class RunningOperation:
         self._work = work
         self._logs = logs
         self._begun_s = self._read_s = time.monotonic()
+        self._writing = asyncio.Lock()
 
     async def run(self) -> None:
+        """Do the work, and give signs of life beside it, however long a batch takes."""
+        beats = asyncio.create_task(self._beat())
+        try:
+            await self._do()
+        finally:
+            beats.cancel()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_BEAT_S)
+            with suppress(StoreUnavailable):
+                self.set(beat_ms=await self.desk.now_ms())
+            await self.write()
+
+    async def _do(self) -> None:
         """Do the work, and write how it ended."""
         try:
             await self._work.run(self)
@@ -286,23 +306,22 @@ class RunningOperation:
 
     async def write(self) -> None:
         """Write the progress. If this process dies, the audit log lacks one batch at most."""
-        self.set(beat_ms=self._now_ms())
-        with suppress(StoreUnavailable):
-            await self.desk.put_operation(self.facts.id, _kept(self.facts))
+        async with self._writing:
+            if self.facts.state == "running":
+                with suppress(StoreUnavailable):
+                    await self.desk.put_operation(self.facts.id, _kept(self.facts))
 
     async def _end(self, state: str, text: str = "") -> None:
-        now_ms = self._now_ms()
-        self.set(state=state, text=text, ended_ms=now_ms, beat_ms=now_ms)
+        # The store's clock, by how long the operation has run.
+        now_ms = self.facts.started_ms + int((time.monotonic() - self._begun_s) * 1000)
+        self.set(state=state, text=text, ended_ms=now_ms)
         await _note(self.desk, end_entry(self.facts), self._logs)
-        await self.desk.put_operation(self.facts.id, _kept(self.facts))
+        async with self._writing:
+            await self.desk.put_operation(self.facts.id, _kept(self.facts))
 
     def set(self, **changed: Any) -> None:
         """Change what is known of the operation."""
         self.facts = self.facts.model_copy(update=changed)
-
-    def _now_ms(self) -> int:
-        """Return the store's clock, by how long the operation has run."""
-        return self.facts.started_ms + int((time.monotonic() - self._begun_s) * 1000)
 
 
 class VerbWork:

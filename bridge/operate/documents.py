@@ -236,7 +236,7 @@ class OperationFacts(Document):
     total: int | None = Field(description="messages to act on; null where they are not counted")
     started_ms: int = Field(description="Unix milliseconds")
     ended_ms: int | None = Field(description="Unix milliseconds; null while it runs")
-    beat_ms: int | None = Field(default=None, description="when its process last wrote its progress")
+    beat_ms: int | None = Field(default=None, description="the last sign of life of its process")
     by: str = Field(description="who, and by which way")
     who: str = Field(default="", description="who ordered it: the name of the token, or its role")
     via: str = Field(default="", description="by which way, such as api or cli")

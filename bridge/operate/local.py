@@ -22,7 +22,7 @@ from bridge.desk.protocol import Desk
 from bridge.desk.rows import Row
 from bridge.operate import documents as doc
 from bridge.operate import find
-from bridge.operate.bulk import Operations, Selection, VerbWork, close_dead, dry_run
+from bridge.operate.bulk import Operations, Selection, VerbWork, dry_run
 from bridge.operate.describe import (
     BODY_BYTES,
     SHOWN_BYTES,
@@ -295,7 +295,8 @@ class LocalOperator:
         return await self._operations.all()
 
     async def operation(self, name: str) -> doc.OperationFacts:
-        found = next((known for known in await self._operations.all() if known.id == name), None)
+        found = self._operations.own(name)
+        found = found or next((known for known in await self._operations.all() if known.id == name), None)
         if found is None:
             raise NotFound("There is no such operation. GET /operations lists the latest ones")
         return found
@@ -403,8 +404,7 @@ class LocalOperator:
 
     async def audit(self, limit: int, before: str = "") -> doc.AuditList:
         """Read the audit log, after the ends of operations whose process died were written."""
-        desk = await self._stores.desk()
-        await close_dead(desk, self._operations.logs)
+        desk = await self._operations.close_dead()
         found = await desk.audit(limit, before)
         return doc.AuditList(
             audit=[audit_of(entry) for entry in found], next=found[-1].id if len(found) == limit else None

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from bridge.core.orders import Actor
 from bridge.http.access import Role
 from bridge.operate import bulk
-from bridge.operate.bulk import BATCH, DEAD_MS, read_operation
+from bridge.operate.bulk import BATCH, DEAD_MS, RunningOperation, read_operation
 from bridge.operate.documents import OperationFacts
-from tests.api import HOUR_MS, Api, api
+from bridge.operate.local import LocalOperator
+from tests.api import HOUR_MS, Api, api, settings
 
 #: Each test builds the app, which takes a tenth of a second.
 pytestmark = pytest.mark.slow
@@ -164,6 +166,54 @@ async def test_the_end_of_an_operation_whose_process_died_is_in_the_audit_log_wi
             assert found["done"] <= end["messages"] <= gone <= end["messages"] + BATCH
         (operation,) = (await reader.get("/operations"))["operations"]
         assert (operation["state"], operation["by"]) == ("failed", "operator (api)")
+
+
+class SlowBatch:
+    """Work whose first batch takes as long as a test wants."""
+
+    verb, what = "restore", "{}"
+
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+
+    async def run(self, run: RunningOperation) -> None:
+        await self.over.wait()
+        run.set(done=1)
+
+
+async def test_a_batch_that_is_only_slow_ends_no_operation_and_the_audit_log_has_one_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bulk, "_BEAT_S", 0.01, raising=False)
+    async with api() as client, api(stores=client.stores) as elsewhere:
+        memory, work = client.stores.memory, SlowBatch()
+        started = await client.backend.operations.start(work, Actor("me", "cli"), "")
+        memory.clock.advance(DEAD_MS + 1000)  # type: ignore[attr-defined]
+        # The process that runs it knows better, before its next sign of life too.
+        assert (await client.get(f"/operations/{started.id}"))["state"] == "running"
+        async with asyncio.timeout(20):
+            while True:
+                if read_operation(memory.operations[started.id], memory.now_ms()).state == "running":
+                    break
+                await asyncio.sleep(0.01)  # its process gives it
+        assert (await elsewhere.get("/operations"))["operations"][0]["state"] == "running"
+        work.over.set()
+        found = await ended(client, started.id)
+        assert (found["state"], found["done"], found["text"]) == ("done", 1, "")
+        (end,) = (await elsewhere.get("/audit"))["audit"]
+        assert end["what"] == f"operation {started.id}: done"
+
+
+async def test_whoever_follows_an_operation_of_its_own_process_needs_no_store() -> None:
+    async with api() as client:
+        work = SlowBatch()
+        started = await client.backend.operations.start(work, Actor("me", "cli"), "")
+        client.stores.memory.away = "Redis does not answer"
+        operator = LocalOperator(client.stores, settings(), Actor("me", "cli"), operations=client.backend.operations)
+        assert (await operator.operation(started.id)).state == "running"
+        client.stores.memory.away = ""
+        work.over.set()
+        assert (await ended(client, started.id))["state"] == "done"
 
 
 async def test_a_stopping_process_says_that_it_ended_the_operation() -> None:
