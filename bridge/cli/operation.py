@@ -18,7 +18,7 @@ from bridge.cli.output import confirm, facts
 from bridge.cli.select import explain_nothing
 from bridge.core.errors import FAILED, NotFound, PostdateError
 from bridge.core.state import State
-from bridge.operate.bulk import MESSAGES_MAX, Selection
+from bridge.operate.bulk import MESSAGES_MAX, SAMPLE, Selection
 from bridge.operate.documents import DryRun, OperationFacts
 from bridge.operate.operator import Due, Operator
 from bridge.operate.verbs import Verb
@@ -44,7 +44,7 @@ def at_matching(
     """Ask for confirmation, act on all messages that match, and print on how many."""
     found = operate(settings, lambda operator: _act(operator, verb, state, filters, due, ways), filters["route"])
     if isinstance(found, DryRun):
-        facts(output, found.as_dict(), [("messages", _count(found))])
+        facts(output, found.as_dict(), [("messages", str(found.count))])
         say("\n".join([*_sample(found), "Nothing was changed, because of --dry-run."]))
         return
     if found is None or not (found.done or found.skipped or found.state != "done"):
@@ -65,17 +65,26 @@ async def _act(
     what = json.dumps({"state": state.value, **wanted.given()})
     chosen = Selection(None, state, wanted, MESSAGES_MAX, what)
     preview = await operator.preview(verb, chosen, due)
+    if ways.dry_run or not ways.yes:
+        preview = await _counted(operator, verb, chosen, due, preview)
     if preview.complete and not preview.count:
         return None
     if ways.dry_run:
         return preview
     if not ways.yes:
-        confirm(verb.name, "messages", _count(preview), _sample(preview))
+        confirm(verb.name, "messages", str(preview.count), _sample(preview))
     return await followed(operator, await operator.bulk(verb, chosen, due, ways.max_rate, ways.note), "Acted on")
 
 
-def _count(preview: DryRun) -> str:
-    return str(preview.count) if preview.complete else f"{preview.count} or more"
+async def _counted(operator: Operator, verb: Verb, chosen: Selection, due: Due | None, first: DryRun) -> DryRun:
+    """Count to the end."""
+    found, looking = first, Looking("Counted")
+    while found.next is not None:
+        looking(found.count)
+        more = await operator.preview(verb, chosen, due, found.next)
+        sums = {"count": found.count + more.count, "sample": [*found.sample, *more.sample][:SAMPLE]}
+        found = more.model_copy(update=sums)
+    return found
 
 
 def _sample(preview: DryRun) -> list[str]:

@@ -94,10 +94,11 @@ async def _restore(
     """Count, ask, restore, and wait for the end. Return the counts, and why they are not all; "" where they are."""
     if dry_run or not yes:
         preview = await operator.preview_restore(order, progress=Looking("Counted"))
-        if not preview.complete:
-            complain("Warning: there are more. Counting them all would take too long over the API.")
+        cut = "" if preview.complete else "Not counted to the end: over the API that takes too long."
         if dry_run:
-            return preview.counts, ""
+            return preview.counts, cut
+        if cut:
+            complain(f"Warning: {cut}")
         fact = f"Messages to restore: {preview.count}. Due now: {preview.counts.overdue}."
         ask(fact, "Restore them?", [fact])
     found = await followed(operator, await operator.restore(order, note), "Looked at")

@@ -38,14 +38,17 @@ _ONE: dict[int | str, Any] = {200: {"model": OperationFacts}, **problems(404)}
 async def bulk(asked: Bulk, here: Here, who: Who) -> Response:
     """Act on all messages with these ids, or on all that match a filter. The work is done in the background.
 
-    With dry_run nothing is done; the answer counts the messages and shows a few. More than 10,000 need the role admin.
+    With dry_run nothing is done; the answer counts the messages and shows a few. A count of more than about two seconds
+    is cut, and the cursor next goes on. More than 10,000 messages need the role admin.
     """
     operator, verb = here.operator(who), verb_of(asked.verb)
     chosen = _chosen(here, who, asked, verb, await operator.now_ms())
     due = _due(asked, verb)
     if asked.dry_run:
         async with here.looking():
-            return reply(await operator.preview(verb, chosen, due))
+            return reply(await operator.preview(verb, chosen, due, asked.cursor))
+    if asked.cursor:
+        raise SettingsError("Only a dry run takes a cursor. Leave out cursor.")
     return reply(await operator.bulk(verb, chosen, due, asked.max_rate, asked.reason), 202)
 
 

@@ -114,6 +114,7 @@ class Bulk(NewDue):
     ids: Annotated[list[str] | None, Field(max_length=_LONGEST, fail_fast=True, description="or give filter")] = None
     filter: BulkFilter | None = Field(None, description="or give ids")
     dry_run: bool = Field(False, description="only count, and show a sample")
+    cursor: Text = Field(None, description="of a dry run: next of the one before, which was cut")
     max_rate: int | None = Field(None, ge=1, le=100_000, description="messages per second")
 
 

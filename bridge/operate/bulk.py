@@ -21,10 +21,10 @@ from bridge.core.orders import Actor
 from bridge.core.state import State
 from bridge.desk.past import AuditEntry
 from bridge.desk.protocol import Desk
-from bridge.desk.rows import Row
+from bridge.desk.rows import Cursor, Row
 from bridge.operate.describe import message_of
 from bridge.operate.documents import DryRun, OperationFacts
-from bridge.operate.find import Criteria, matching
+from bridge.operate.find import Criteria, matching, write_cursor
 from bridge.operate.verbs import Verb
 from bridge.parking.identity import ID_BYTES
 
@@ -102,28 +102,31 @@ def _died(document: str, now_ms: int) -> bool:
     return _is_dead(OperationFacts.model_validate_json(document), now_ms)
 
 
-async def dry_run(desk: Desk, verb: Verb, chosen: Selection) -> DryRun:
-    """Return how many messages the verb would change, with a sample. A count that takes too long is cut."""
-    until = time.monotonic() + _COUNT_S
+async def dry_run(desk: Desk, verb: Verb, chosen: Selection, after: Cursor | None = None) -> DryRun:
+    """Return how many messages the verb would change, with a sample. A count that takes too long is cut; the next one
+    goes on ``after`` its last message."""
     if chosen.ids is not None:
         rows = list(filter(verb.changes, await desk.look(list(dict.fromkeys(chosen.ids)), 256)))
-        return _counted(len(rows), True, rows[:SAMPLE], await desk.now_ms())
-    count, complete = 0, True
+        return _counted(len(rows), None, rows[:SAMPLE], await desk.now_ms())
+    count, last, until_s = 0, None, 0.0
     sample: list[Row] = []
-    async for row in matching(desk, chosen.routes, chosen.state, chosen.wanted):
-        if time.monotonic() > until:
-            complete = False
-            break
-        if row is None or not verb.changes(row):
+    async for row, fits in matching(desk, chosen.routes, chosen.state, chosen.wanted, after):
+        if last is None:
+            until_s = time.monotonic() + _COUNT_S
+        elif time.monotonic() > until_s:
+            return _counted(count, last, sample, await desk.now_ms())
+        last = Cursor(row.at_ms, row.id)
+        if not fits or not verb.changes(row):
             continue
         count += 1
         if len(sample) < SAMPLE:
             sample.append(row)
-    return _counted(count, complete, sample, await desk.now_ms())
+    return _counted(count, None, sample, await desk.now_ms())
 
 
-def _counted(count: int, complete: bool, sample: Sequence[Row], now_ms: int) -> DryRun:
-    return DryRun(count=count, complete=complete, sample=[message_of(row) for row in sample], now_ms=now_ms)
+def _counted(count: int, after: Cursor | None, sample: Sequence[Row], now_ms: int) -> DryRun:
+    shown = [message_of(row) for row in sample]
+    return DryRun(count=count, complete=after is None, sample=shown, next=write_cursor(after), now_ms=now_ms)
 
 
 class Work(Protocol):
@@ -351,8 +354,8 @@ class VerbWork:
         if chosen.ids is not None:
             return b"".join(dict.fromkeys(chosen.ids))
         found = bytearray()
-        async for row in matching(run.desk, chosen.routes, chosen.state, chosen.wanted):
-            if row is None:
+        async for row, fits in matching(run.desk, chosen.routes, chosen.state, chosen.wanted):
+            if not fits:
                 await run.report_in_time()
                 continue
             if self._effect.spares(row.state.value, row.reason):

@@ -255,8 +255,9 @@ class DryRun(Document):
     """What a bulk operation would act on."""
 
     count: int
-    complete: bool = Field(description="false: there are more; counting them all would take too long")
+    complete: bool = Field(description="false: there may be more; counting them all would take too long")
     sample: list[MessageFacts]
+    next: str | None = Field(default=None, description="the cursor of the next dry run, which goes on; null at the end")
     now_ms: int
 
 

@@ -122,17 +122,20 @@ def read_criteria(now_ms: int, word: Callable[[str], str], key: bytes | None, gi
     return Criteria(base, (name, value) if name else None)
 
 
-async def matching(desk: Desk, routes: Sequence[str], state: State, wanted: Criteria) -> AsyncIterator[Row | None]:
-    """Iterate over all messages that match. None stands for a message that was looked at and does not."""
+async def matching(
+    desk: Desk, routes: Sequence[str], state: State, wanted: Criteria, after: Cursor | None = None
+) -> AsyncIterator[tuple[Row, bool]]:
+    """Iterate over the messages that are looked at, from the one that follows ``after``, and whether each matches."""
     listed = await with_key(desk, routes, state, wanted)
     if listed is not None:
         for row in listed.rows:
-            yield row
+            if after is None or (row.at_ms, row.id) > after:
+                yield row, True
         return
     scan = Scan()
-    async for row in desk.rows(state, wanted.base.narrow):
+    async for row in desk.rows(state, wanted.base.narrow, after):
         await scan.saw()
-        yield row if await takes(desk, row, wanted) else None
+        yield row, await takes(desk, row, wanted)
 
 
 async def page(desk: Desk, state: State, wanted: Criteria, after: Cursor | None, limit: int) -> Page:

@@ -123,9 +123,9 @@ class LocalOperator:
     ) -> AsyncIterator[doc.MessageFacts]:
         """Iterate over all; through the key index where a route and a key are given."""
         looked_at = 0
-        async for row in find.matching(await self._stores.desk(), (), state, self._seen(wanted)):
+        async for row, fits in find.matching(await self._stores.desk(), (), state, self._seen(wanted)):
             progress(looked_at := looked_at + 1)
-            if row is not None:
+            if fits:
                 yield message_of(row)
 
     async def past_page(self, wanted: PastFilter, cursor: str | None, limit: int) -> doc.PastList:
@@ -256,10 +256,12 @@ class LocalOperator:
             await self._note(verb.name, what or named(changed), len(changed), reason)
         return results
 
-    async def preview(self, verb: Verb, chosen: Selection, due: Due | None = None) -> doc.DryRun:
+    async def preview(
+        self, verb: Verb, chosen: Selection, due: Due | None = None, cursor: str | None = None
+    ) -> doc.DryRun:
         desk = await self._stores.desk()
         await self._moment_ms(desk, due)
-        return await dry_run(desk, verb, self._chosen(chosen))
+        return await dry_run(desk, verb, self._chosen(chosen), find.read_cursor(cursor))
 
     async def bulk(
         self, verb: Verb, chosen: Selection, due: Due | None = None, rate: int | None = None, reason: str = ""

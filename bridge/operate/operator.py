@@ -79,8 +79,12 @@ class Operator(Protocol):
         Raises ``SettingsError`` for a due moment that is too far away.
         """
 
-    async def preview(self, verb: Verb, chosen: Selection, due: Due | None = None) -> doc.DryRun:
-        """Return on how many messages ``bulk`` would act, with a sample. Raises as ``act``."""
+    async def preview(
+        self, verb: Verb, chosen: Selection, due: Due | None = None, cursor: str | None = None
+    ) -> doc.DryRun:
+        """Return on how many messages ``bulk`` would act, with a sample. A count that was cut has a cursor to go on.
+
+        Raises as ``act`` and ``page``."""
 
     async def bulk(
         self, verb: Verb, chosen: Selection, due: Due | None = None, rate: int | None = None, reason: str = ""

@@ -243,8 +243,11 @@ class HttpOperator:
             results.append(_result(message_id, answer))
         return results
 
-    async def preview(self, verb: Verb, chosen: Selection, due: Due | None = None) -> doc.DryRun:
-        answer = await self._done("POST", "/bulk", {**_bulk(verb, chosen), **_due(due), "dry_run": True})
+    async def preview(
+        self, verb: Verb, chosen: Selection, due: Due | None = None, cursor: str | None = None
+    ) -> doc.DryRun:
+        body = {**_bulk(verb, chosen), **_due(due), "dry_run": True, "cursor": cursor}
+        answer = await self._done("POST", "/bulk", body)
         return doc.DryRun.model_validate_json(answer.content)
 
     async def bulk(

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from adapters.memory.memory_sink import HOLD
 from bridge.core.orders import Actor, RouteState
-from bridge.operate import find
+from bridge.operate import bulk, find
 from tests.browser.conftest import OpenPage
 from tests.browser.watch import Watched
 from tests.browser.world import UNROUTABLE, World
@@ -296,6 +296,15 @@ def test_a_bulk_operation_that_still_counts_shows_the_number_of_the_dry_run(
     world.desks.answer_s = 30.0
     page.page.locator("dialog button[type=submit]").click()
     page.page.locator("dialog", has_text="0 of 23").wait_for()
+
+
+def test_a_dialog_counts_to_the_end(open_page: OpenPage, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_COUNT_S", 0.0)  # each count is cut
+    page = open_page(f"{url}#/messages?state=dead")
+    page.button("Select all matching").click()
+    page.button("Retry …").click()
+    page.page.locator("dialog h2", has_text="Retry: 23 messages?").wait_for()
+    assert page.page.locator("dialog .sample b").count() >= 1
 
 
 def test_settings_show_what_is_not_set_and_the_address_of_redis(open_page: OpenPage, url: str) -> None:

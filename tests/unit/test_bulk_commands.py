@@ -154,6 +154,17 @@ def test_a_dry_run_counts_shows_five_and_changes_nothing(shell: Shell) -> None:
     assert {entry.verb for entry in entries_of(shell)} == {"send"}
 
 
+def test_a_count_goes_on_where_it_was_cut_until_its_end(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_COUNT_S", 0.0)  # under load, a look ends by its time
+    waits = {shell.park("a"), *(shell.park("b") for _ in range(4)), shell.park("a")}
+    assert shell("cancel", "--header", "tenant=a", "--dry-run") == (FINE, "messages  2\n")
+    assert shell("cancel", "--header", "tenant=z", "--dry-run")[0] == NOT_FOUND
+    assert shell("cancel", "--header", "tenant=a") == (WRONG, "")
+    assert shell.err.startswith("Messages to cancel: 2. Confirm with --yes")
+    assert shell.ids() == waits
+    assert shell("cancel", "--header", "tenant=a", "--yes") == (FINE, "cancelled  2\n")
+
+
 def test_on_a_terminal_the_answer_decides_after_the_count_and_a_sample(
     shell: Shell, terminal: Callable[[bool], list[str]]
 ) -> None:

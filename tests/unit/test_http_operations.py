@@ -54,6 +54,27 @@ async def test_a_dry_run_by_ids_counts_each_message_once_and_only_those_that_the
             assert (await client.call("POST", "/bulk", 200, asked))["count"] == count
 
 
+async def test_a_dry_run_that_was_cut_has_a_cursor_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_COUNT_S", 0.0)
+    async with api(Role.OPERATOR) as client:
+        for _ in range(6):
+            await client.schedule()
+        for route in ("orders", "bills"):
+            await client.schedule(route=route, key="order-1")
+        for chosen, number in (({"route": "orders"}, 7), ({"key": "order-1"}, 2)):
+            asked = {"verb": "cancel", "filter": chosen, "dry_run": True}
+            counts, cursor = [], None
+            while True:
+                found = await client.call("POST", "/bulk", 200, {**asked, "cursor": cursor})
+                counts.append(found["count"])
+                assert found["complete"] is (found["next"] is None)
+                if (cursor := found["next"]) is None:
+                    break
+            assert (sum(counts), len(counts) > 1) == (number, True)
+        found = await client.call("POST", "/bulk", 422, {**asked, "cursor": "x", "dry_run": False})
+        assert "cursor" in found["detail"]
+
+
 async def test_a_filter_is_cancelled_in_the_background_with_progress_and_reason() -> None:
     async with api(Role.OPERATOR) as client:
         for _ in range(600):

@@ -8,9 +8,12 @@ import pytest
 
 from adapters.memory import Memory
 from adapters.memory.memory_journal import MemoryJournal
+from bridge.cli import restore
 from bridge.core.journal import JournalUnavailable
 from bridge.http.access import Role
-from tests.api import Api, api
+from bridge.operate.remote import ApiAddress, HttpOperator, client_of
+from bridge.pipeline.restore import RestoreOrder
+from tests.api import ADMIN, Api, api
 from tests.unit.test_http_operations import ended, until
 
 #: Each test builds the app, which takes a tenth of a second.
@@ -38,6 +41,16 @@ async def lost(client: Api, number: int) -> list[str]:
 async def restored(client: Api, status: int = 202, **asked: Any) -> Any:
     """The operation at its end."""
     return await ended(client, (await client.call("POST", "/restore", status, asked))["id"])
+
+
+async def test_a_command_whose_dry_run_was_cut_over_the_api_says_so_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.http.operations._COUNT_S", -1.0)
+    async with api() as client:
+        await lost(client, 3)
+        operator = HttpOperator(client_of(ApiAddress("http://localhost:8480", ADMIN), client.client._transport))
+        counts, trouble = await restore._restore(operator, RestoreOrder(), "", dry_run=True, yes=False)
+        assert counts is not None
+        assert trouble == "Not counted to the end: over the API that takes too long."
 
 
 async def test_what_the_store_lost_comes_back_after_a_dry_run_with_counts_and_the_audit_says_who() -> None:

@@ -42,7 +42,7 @@ export const VERBS = {
 
 export const verbsFor = (state) => Object.keys(VERBS).filter((verb) => VERBS[verb].states.includes(state));
 
-// -- as a request and as a command ------------------------------------------------------------------------------------
+// -- as a request and as a command
 
 /** The request for one message. */
 function requestFor(verb, id, due, reason) {
@@ -90,7 +90,7 @@ export function cliFor(verb, { ids, filter }, due, note = "") {
   return options == null ? "" : `postdate ${verb}${options || " --all"}${why}`;
 }
 
-// -- when -------------------------------------------------------------------------------------------------------------
+// -- when
 
 /** Asks for a delay or a moment; gives {in} or {at}, or null while it is neither. */
 export function DueInput({ onChange }) {
@@ -127,7 +127,7 @@ export function toInput(text) {
   return Number.isNaN(ms) ? "" : moment(ms).slice(0, 19).replace(" ", "T");
 }
 
-// -- the dialogs ------------------------------------------------------------------------------------------------------
+// -- the dialogs
 
 export const askOne = (verb, message, then) =>
   dialog.set(html`<${One} verb=${verb} message=${message} then=${then} />`);
@@ -206,10 +206,18 @@ export function Bulk({ verb, word, path, asked, trial, more, sample, cli, then, 
     let live = true;
     setDry(null);
     setError(null);
-    call("POST", path, { body: JSON.parse(first) }).then(
-      (found) => live && setDry(found),
-      (problem) => live && setError(problem),
-    );
+    const look = (seen) =>
+      call("POST", path, { body: { ...JSON.parse(first), cursor: seen?.next } }).then(
+        (found) => {
+          if (!live) return;
+          if (seen) found.count += seen.count;
+          if (seen?.sample[0]) found.sample = seen.sample;
+          setDry(found);
+          if (found.next) look(found);
+        },
+        (problem) => live && setError(problem),
+      );
+    look();
     return () => {
       live = false;
     };
