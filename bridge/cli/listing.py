@@ -114,7 +114,7 @@ def list_messages(
         if state is Listed.HISTORY:
             from_ms = read_past_border_ms("--since", since, now_ms)
             past = PastFilter(route, key_in(filters), None, ending, from_ms, None, filters["reason"])
-            return _Rows(*await gathered(operator.history(past), most), now_ms)
+            return _Rows(*await gathered(operator.history(past, Looking()), most), now_ms)
         wanted = criteria_in(filters, now_ms)
         progress = Looking() if filters["header"] else silent  # only a look at the headers of all takes long
         found, more = await gathered(operator.messages(State(state.value), wanted, progress), most)

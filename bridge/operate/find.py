@@ -162,13 +162,14 @@ class PastPage(NamedTuple):
 
 
 async def past_page(desk: Desk, wanted: PastFilter, after: Cursor | None, limit: int) -> PastPage:
-    """Return the next entries of the history that match, newest first."""
+    """Return the next entries of the history that match, newest first. Those with a key the desk finds by itself; of
+    others, a page looks at a bounded number."""
     rows: list[HistoryRow] = []
     scan = Scan()
     last: Cursor | None = None
     if not desk.limits.most:
         return PastPage(rows, None, 0)
-    narrow = PastFilter(from_ms=wanted.from_ms, before_ms=wanted.before_ms)
+    narrow = wanted if wanted.key else PastFilter(from_ms=wanted.from_ms, before_ms=wanted.before_ms)
     async for row in desk.history(narrow, PastCursor(after.at_ms, after.id) if after else None):
         if len(rows) == limit or scan.over(len(rows)):
             return PastPage(rows, last, scan.seen)

@@ -22,7 +22,7 @@ from bridge.core.journal import (
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.desk.numbers import Stats
-from bridge.desk.past import PastCursor, PastFilter
+from bridge.desk.past import PastCursor, PastFilter, newest_first
 from bridge.desk.protocol import Desk, Desks
 from bridge.desk.rows import HEAD_BYTES, Answer, Cursor, Filter, Row, Stored, row_of
 from bridge.parking.envelope import as_loaded, with_due
@@ -204,13 +204,13 @@ class JournaledDesk(Desks):
 
     async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
         """Iterate over the history of the store. For an id or a key the journal follows with what it knows more."""
-        known = set()
+        known, start = {after and after.id}, (-after.ended_ms, after.id) if after else (-(2**62), b"")
         async for row in super().history(wanted, after):
             known.add(row.id)
             yield row
         with suppress(StoreUnavailable):
             for row in await self._older(wanted):
-                if row.id not in known and wanted.takes(row):
+                if row.id not in known and wanted.takes(row) and newest_first(row) > start:
                     yield row
 
     async def _older(self, wanted: PastFilter) -> list[HistoryRow]:

@@ -145,7 +145,7 @@ class LocalOperator:
             history=reach,
         )
 
-    async def history(self, wanted: PastFilter) -> AsyncIterator[doc.PastMessage]:
+    async def history(self, wanted: PastFilter, progress: Progress = silent) -> AsyncIterator[doc.PastMessage]:
         async for entry in (await self._stores.desk()).history(wanted):
             yield past_of(entry)
 

@@ -43,8 +43,9 @@ class Operator(Protocol):
     async def past_page(self, wanted: PastFilter, cursor: str | None, limit: int) -> doc.PastList:
         """Return the next entries of the history that match, newest first. Raises as ``page``."""
 
-    def history(self, wanted: PastFilter) -> AsyncIterator[doc.PastMessage]:
-        """Iterate over all entries of the history that match, newest first."""
+    def history(self, wanted: PastFilter, progress: Progress = silent) -> AsyncIterator[doc.PastMessage]:
+        """Iterate over all entries of the history that match, newest first. ``progress`` as in ``messages``, over the
+        API."""
 
     async def ids_of_key(self, key: bytes, route: str | None) -> list[str]:
         """Return the ids of the messages with a key. The route may be None where only one is configured.

@@ -169,11 +169,12 @@ class HttpOperator:
         }
         return doc.PastList.model_validate_json(await self._get("/messages", state="history", **params))
 
-    async def history(self, wanted: PastFilter) -> AsyncIterator[doc.PastMessage]:
+    async def history(self, wanted: PastFilter, progress: Progress = silent) -> AsyncIterator[doc.PastMessage]:
         """Ask for page after page. How a message ended is judged here: the API has no criterion for it."""
-        cursor = None
+        cursor, looked_at = None, 0
         while True:
             page = await self.past_page(wanted, cursor, _PAGE)
+            progress(looked_at := looked_at + page.looked_at)
             for entry in page.messages:
                 if wanted.state is None or entry.state == wanted.state.value:
                     yield entry

@@ -1,0 +1,54 @@
+"""The history by key or id where a journal is on: what is looked at, and that each entry and event comes once."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapters.memory.memory_desk import MemoryDesk
+from adapters.memory.memory_journal import MemoryJournal
+from bridge.desk.protocol import Desk
+from bridge.operate.journaled_desk import JournaledDesk
+from bridge.pipeline.tiers import Loader
+from tests.api import MemoryStores, api
+
+#: Each test of the API builds the app, which takes a tenth of a second.
+pytestmark = pytest.mark.slow
+
+
+def journaled(stores: MemoryStores, broker: str, journal: MemoryJournal) -> Desk:
+    """The desk of a store and its journal."""
+    loader = Loader(journal, stores.store, stores.store, stores.store.shards)
+    return JournaledDesk(MemoryDesk(stores.store, broker), journal, broker, loader)
+
+
+async def test_a_page_by_key_looks_at_the_entries_of_this_key_alone() -> None:
+    async with api() as client:
+        for number in range(30):
+            one = await client.schedule(key=f"order-{number}")
+            await client.call("DELETE", f"/messages/{one}")
+        page = await client.get("/messages", state="history", key="order-7")
+        assert ([row["key"] for row in page["messages"]], page["looked_at"], page["next"]) == (["order-7"], 1, None)
+
+
+async def test_a_page_by_key_has_what_the_journal_alone_knows_and_each_entry_once() -> None:
+    stores = MemoryStores()
+    stores.kept, stores.journal = journaled(stores, "rabbitmq", stores.spare), stores.spare
+    async with api(stores=stores) as client:
+        ids = []
+        for last in range(4):
+            ids.append(await client.schedule(key="order-1"))
+            await stores.write()
+            stores.memory.clock.advance(1000)  # type: ignore[attr-defined]
+            await client.call("DELETE", f"/messages/{ids[-1]}")
+            await stores.write()
+            if last == 1:
+                for shard in stores.memory.shards:
+                    shard.history.clear()  # as after history.keep
+        found, cursor = [], None
+        while True:
+            more: dict[str, str] = {"cursor": cursor} if cursor else {}
+            page = await client.get("/messages", state="history", key="order-1", limit=1, **more)
+            found += [row["id"] for row in page["messages"]]
+            if (cursor := page["next"]) is None:
+                break
+        assert found == ids[::-1]
