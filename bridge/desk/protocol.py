@@ -196,9 +196,9 @@ class Desks:
         return max([await desk.history_since_ms() for desk in self._desks])
 
     async def flow(self, message_id: bytes) -> list[FlowRow]:
-        """Return what the journals of all stores know."""
-        rows = [row for desk in self._desks for row in await desk.flow(message_id)]
-        return sorted(rows, key=lambda row: row.at_ms)
+        """Return what the journals of all stores know. Several stores may have one database."""
+        rows = {row for desk in self._desks for row in await desk.flow(message_id)}
+        return sorted(rows)
 
     async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
         """Return the deliveries of all stores. A route has one store."""

@@ -6,10 +6,10 @@ import pytest
 
 from adapters.memory.memory_desk import MemoryDesk
 from adapters.memory.memory_journal import MemoryJournal
-from bridge.desk.protocol import Desk
+from bridge.desk.protocol import Desk, Desks
 from bridge.operate.journaled_desk import JournaledDesk
 from bridge.pipeline.tiers import Loader
-from tests.api import MemoryStores, api
+from tests.api import HOUR_MS, MemoryStores, api
 
 #: Each test of the API builds the app, which takes a tenth of a second.
 pytestmark = pytest.mark.slow
@@ -52,3 +52,19 @@ async def test_a_page_by_key_has_what_the_journal_alone_knows_and_each_entry_onc
             if (cursor := page["next"]) is None:
                 break
         assert found == ids[::-1]
+
+
+async def test_two_stores_with_one_journal_tell_each_event_once() -> None:
+    stores = MemoryStores()
+    stores.journal = stores.spare
+    async with api(stores=stores) as client:
+        one = await client.schedule()
+        await stores.write()
+        await stores.store.reschedule([one.encode()], stores.memory.now_ms() + 2 * HOUR_MS)
+        stores.memory.clock.advance(1000)  # type: ignore[attr-defined]
+        await client.call("DELETE", f"/messages/{one}")
+        await stores.write()
+        both = {"rabbitmq": stores, "kafka": MemoryStores()}
+        stores.kept = Desks([journaled(kept, broker, stores.spare) for broker, kept in both.items()])
+        life = (await client.get(f"/messages/{one}/history"))["life"]
+        assert [event["what"].partition(" ")[0] for event in life] == ["received", "rescheduled", "cancelled", "due"]
