@@ -20,7 +20,11 @@ def test_the_page_shows_what_waits_and_cancels_a_message(open_page: OpenPage, ur
     one = page.rows().nth(20).get_attribute("data-id")
     page.page.locator(f"tr[data-id='{one}']").get_by_role("button", name="Cancel").click()
     page.field("Reason").fill("ordered twice")
-    page.page.locator("dialog").get_by_role("button", name="Cancel", exact=True).click()
+    page.page.locator("dialog").get_by_role("button", name="Keep", exact=True).click()
+    assert one in world.ids_of("parked")
+    page.page.locator(f"tr[data-id='{one}']").get_by_role("button", name="Cancel").click()
+    page.field("Reason").fill("ordered twice")
+    page.page.locator("dialog").get_by_role("button", name="Cancel message", exact=True).click()
     page.says("cancelled")
     assert [entry.reason for entry in world.memory.audit] == ["ordered twice"]
     assert one not in world.ids_of("parked")

@@ -141,6 +141,8 @@ function useDue(verb) {
 const Reason = ({ value, onInput }) =>
   html`<${Field} label="Reason" hint="kept in the audit log"><input value=${value} maxlength="500" onInput=${(e) => onInput(e.target.value)} /></${Field}>`;
 
+const Keep = ({ when }) => when && html`<button type="button" onClick=${() => dialog.set(null)}>Keep</button>`;
+
 function One({ verb, message, then }) {
   const [due, setDue] = useDue(verb);
   const [reason, setReason] = useState("");
@@ -171,7 +173,7 @@ function One({ verb, message, then }) {
       ${verb === "reschedule" && html`<${DueInput} onChange=${setDue} />`}
       <${Reason} value=${reason} onInput=${setReason} />
       <${Trouble} error=${error} />
-      <div class="buttons"><button type="submit" class=${danger ? "danger" : "primary"} disabled=${busy || !due}>${name}</button></div>
+      <div class="buttons"><button type="submit" class=${danger ? "danger" : "primary"} disabled=${busy || !due}>${name}${danger && " message"}</button><${Keep} when=${danger} /></div>
       <${Command} name="Terminal" text=${cliFor(verb, { ids: [message.id] }, due ?? {}, reason)} />
       <${Command} name="API" text=${asCurl(method, path, body, query)} />
     </form>
@@ -249,7 +251,7 @@ export function Bulk({ verb, word, path, asked, trial, more, sample, cli, then, 
       <${Reason} value=${reason} onInput=${setReason} />
       ${needsWord && html`<${Field} label=${html`Type <b>${word}</b> to confirm`}><input value=${typed} onInput=${(e) => setTyped(e.target.value)} autocomplete="off" spellcheck=${false} /></${Field}>`}
       <${Trouble} error=${error} />
-      <div class="buttons"><button type="submit" class=${danger ? "danger" : "primary"} disabled=${!ready}>${name} ${number ?? ""}</button></div>
+      <div class="buttons"><button type="submit" class=${danger ? "danger" : "primary"} disabled=${!ready}>${name} ${number ?? ""}</button><${Keep} when=${danger} /></div>
       <${Command} name="Terminal" text=${cli(reason)} />
       <${Command} name="API" text=${asCurl("POST", path, body)} />
     </form>
