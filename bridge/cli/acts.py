@@ -83,7 +83,7 @@ def _command(verb: Verb, text: str) -> Callable[..., None]:
             return at_messages(verb, settings, ids, key, route, note, output, due)
         if not filtered and route is None:
             raise SettingsError("Give ids, --key with --route, filters as `postdate list` has, or --all.")
-        state = State(given.value) if given else verb.states[-1 if filters["reason"] else 0]
+        state = State(given.value) if given else verb.state_meant(filters["reason"])
         return at_matching(verb, settings, state, filters, due, BulkWays(note, max_rate, yes, dry_run), output)
 
     own = {"given": len(verb.states) > 1, "after": verb.takes_due, "at": verb.takes_due}

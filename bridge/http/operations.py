@@ -59,15 +59,16 @@ def _chosen(here: Backend, who: Caller, asked: Bulk, verb: Verb, now_ms: int) ->
     if asked.ids is not None:
         return Selection(read_ids(asked.ids), most=most, what=f"ids: {len(asked.ids)}")
     given = asked.filter or BulkFilter.model_validate({})
-    if "state" not in given.model_fields_set and not any(given.model_dump(exclude={"state"}).values()):
+    if not any(given.model_dump().values()):
         raise SettingsError("An empty filter matches everything. Narrow it. If you mean all, set filter.state.")
-    if State(given.state) not in verb.states:
+    state = State(given.state) if given.state else verb.state_meant(given.reason)
+    if state not in verb.states:
         fit = " or ".join(state.value for state in verb.states)
         raise SettingsError(f"The verb {verb.name} needs messages in the state {fit}. Set filter.state.")
     wanted = criteria(now_ms, given)
     judge_header(here, who, wanted)
-    what = json.dumps(given.model_dump(exclude_defaults=True))
-    return Selection(None, State(given.state), wanted, most, what)
+    what = json.dumps({"state": state.value, **given.model_dump(exclude_defaults=True)})
+    return Selection(None, state, wanted, most, what)
 
 
 def _due(asked: Bulk, verb: Verb) -> Due | None:

@@ -104,7 +104,9 @@ class ListQuery(MessageFilter):
 class BulkFilter(MessageFilter, Asked):
     """Which messages a bulk operation acts on."""
 
-    state: Literal["parked", "dead"] = Field("parked", description="alone: all messages in this state")
+    state: Literal["parked", "dead"] | None = Field(
+        None, description="alone: all messages in this state. Without it, parked; with a reason, or for retry, dead"
+    )
 
 
 class Bulk(NewDue):

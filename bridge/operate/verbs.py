@@ -78,6 +78,11 @@ class Verb:
     method: str = "POST"
     spares: Callable[[str, str], bool] = lambda state, reason: False
 
+    def state_meant(self, reason: str | None) -> State:
+        """Return which messages a filter without a state means: with a reason, dead letters where the verb takes
+        them."""
+        return self.states[-1 if reason else 0]
+
     def changes(self, row: Row) -> bool:
         """Return whether it changes a message."""
         return row.state in self.states and not self.spares(row.state.value, row.reason)

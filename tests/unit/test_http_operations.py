@@ -110,6 +110,23 @@ async def test_dead_letters_are_retried_by_reason() -> None:
         assert [row["id"] for row in (await client.get("/messages", state="dead"))["messages"]] == [other]
 
 
+async def test_a_filter_without_a_state_means_what_the_command_means() -> None:
+    async with api(Role.OPERATOR) as client:
+        dead = [await client.bury("unroutable: no queue"), await client.bury("bad_header: x-delay")]
+        waits = await client.schedule(route="bills")
+        for verb, chosen, meant in (
+            ("retry", {"reason": "unroutable"}, dead[:1]),
+            ("cancel", {"reason": "bad_header"}, dead[1:]),
+            ("cancel", {"route": "bills"}, [waits]),
+        ):
+            asked = {"verb": verb, "filter": chosen}
+            found = await client.call("POST", "/bulk", 200, {**asked, "dry_run": True})
+            assert [row["id"] for row in found["sample"]] == meant
+            started = await client.call("POST", "/bulk", 202, asked)
+            assert (await ended(client, started["id"]))["done"] == 1
+            assert '"state": "' in started["what"]
+
+
 async def test_another_instance_stops_an_operation_and_what_was_done_stays_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
