@@ -56,7 +56,7 @@ def _read_border_ms(name: str, text: str | None, now_ms: int, sign: int) -> int 
         with suppress(ValueError):
             border_ms = now_ms + sign * read_duration_ms(text)
     if border_ms is None:
-        border_ms = _read_time_ms(name, text)
+        border_ms = _read_time_ms(name, text, ". Or give a duration such as 5m.")
     if not FIRST_MS <= border_ms <= LAST_MS:
         raise SettingsError(f"{name}: {text.strip()} is outside the years 1 to 9999.")
     return border_ms
@@ -79,13 +79,13 @@ def _read_delay_ms(name: str, text: str) -> int:
     return ms
 
 
-def _read_time_ms(name: str, text: str) -> int:
-    """Read a time as Unix milliseconds. Raises ``SettingsError``, also for one without an offset from UTC, and for Unix
-    seconds of this age: ``bridge.delay.header`` refuses these, too."""
+def _read_time_ms(name: str, text: str, hint: str = "") -> int:
+    """Read a time as Unix milliseconds. Raises ``SettingsError`` with the hint, also for one without an offset from
+    UTC; and for Unix seconds of this age: ``bridge.delay.header`` refuses these, too."""
     try:
         time_ms = read_moment_ms(text)
     except ValueError as error:
-        raise SettingsError(f"{name}: {error}") from None
+        raise SettingsError(f"{name}: {error}{hint}") from None
     if _is_number(text) and 10**9 <= time_ms < 10**10:
         number = text.strip()
         raise SettingsError(f"{name}: {number} looks like Unix seconds. Write Unix milliseconds: {number}000.")

@@ -27,3 +27,15 @@ def test_a_duration_counts_from_now_or_back_from_now() -> None:
     assert read_past_border_ms("--since", "1h", NOW_MS) == NOW_MS - HOUR_MS
     for read in (read_border_ms, read_past_border_ms):
         assert read("--since", str(NOW_MS), 0) == read("--since", "2027-01-15T08:00:00Z", 0) == NOW_MS
+
+
+@pytest.mark.parametrize("read", [read_border_ms, read_past_border_ms])
+def test_what_is_neither_a_time_nor_a_duration_is_refused_with_all_that_is_read(
+    read: Callable[..., int | None],
+) -> None:
+    with pytest.raises(SettingsError) as raised:
+        read("--due-before", "soon", 0)
+    assert str(raised.value) == (
+        "--due-before: 'soon' is not a moment: write RFC 3339 like 2026-01-31T09:30:00Z, or Unix ms. "
+        "Or give a duration such as 5m."
+    )
