@@ -129,7 +129,7 @@ def list_messages(
     if not found.rows and output is not Output.TEXT:
         explain_nothing(settings, route, reason)
     if found.more:
-        say(f"More than {limit} messages match. Use --limit, --all, or a filter.")
+        say(f"More messages match than --limit {limit}. Use a higher limit, --all, or a filter.")
 
 
 class _Rows(NamedTuple):

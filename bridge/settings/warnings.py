@@ -24,7 +24,7 @@ def exposed_files(settings: Settings) -> Iterator[str]:
         except OSError:
             continue
         if mode & stat.S_IROTH and not file.startswith(_CONTAINERS):
-            yield f"every user of this machine can read the password in {file}. Run: chmod o-r {file}"
+            yield f"every user of this machine can read the secrets in {file}. Run: chmod o-r {file}"
 
 
 def _files_with_passwords(settings: Settings) -> Iterator[str]:

@@ -291,7 +291,7 @@ class TestFine:
         for n in range(3):
             shell.send("--routing-key", str(n))
         assert len(shell.rows("list", "--limit", "2")) == 2
-        assert "More than 2 messages match" in shell.said
+        assert "More messages match than --limit 2" in shell.said
         assert len(shell.rows("list", "--all")) == 3
 
     def test_a_body_comes_out_byte_for_byte(self, shell: Shell) -> None:
@@ -331,7 +331,7 @@ class TestFine:
         found = json.loads(shell.ended("check", "-o", "json")[1])
         warned = [row["text"] for row in found if (row["level"], row["subject"]) == ("WARN", "settings")]
         assert warned == [
-            "every user of this machine can read the password in postdate.toml. Run: chmod o-r postdate.toml"
+            "every user of this machine can read the secrets in postdate.toml. Run: chmod o-r postdate.toml"
         ]
         Path("postdate.toml").chmod(0o640)
         assert "every user" not in shell.ended("check")[1]

@@ -191,6 +191,13 @@ def test_a_reason_alone_or_a_state_means_dead_letters(shell: Shell) -> None:
     assert first not in shell.ids()
 
 
+def test_a_list_that_the_limit_cuts_says_so_for_any_number(shell: Shell) -> None:
+    for _ in range(2):
+        shell.park("a")
+    assert shell("list", "--limit", "1")[0] == FINE
+    assert shell.err == "More messages match than --limit 1. Use a higher limit, --all, or a filter.\n"
+
+
 def test_ctrl_c_stops_the_operation_and_what_was_done_stays(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "_REPORT_S", 0.0)
     for _ in range(30):

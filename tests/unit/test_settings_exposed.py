@@ -25,7 +25,7 @@ def test_a_settings_file_with_a_password_that_others_can_read_causes_a_warning(
 ) -> None:
     file = settings_file(tmp_path, REDIS, mode)
     said = list(exposed_files(load(file, {})))
-    assert said == ([f"every user of this machine can read the password in {file}. Run: chmod o-r {file}"] * warned)
+    assert said == ([f"every user of this machine can read the secrets in {file}. Run: chmod o-r {file}"] * warned)
     assert "hunter2" not in str(said)
 
 
