@@ -126,6 +126,17 @@ def test_many_messages_are_cancelled_by_a_filter_after_a_dry_run(open_page: Open
     page.page.locator("tbody tr", has_text="tidy up").locator(".badge", has_text="done").first.wait_for()
 
 
+def test_a_cancel_is_undone_by_its_link(open_page: OpenPage, plant: Plant) -> None:
+    message_id = plant.send("orders", "4h", "undone")
+    page = open_page(f"{plant.url}#/messages/{message_id}")
+    page.button("Cancel …").click()
+    confirm(page, "Cancel message")
+    wait_for(lambda: plant.state(message_id) == "cancelled", "it is cancelled")
+    page.button("Undo").click()
+    page.page.locator("dialog").get_by_text("Done").wait_for()
+    assert plant.state(message_id) == "parked"
+
+
 def test_a_cancelled_message_is_restored_after_a_dry_run(open_page: OpenPage, plant: Plant) -> None:
     message_id = plant.send("orders", "4h", "by-mistake")
     plant.ask("DELETE", f"messages/{message_id}")

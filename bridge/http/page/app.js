@@ -169,7 +169,8 @@ function Toast() {
     const timer = setTimeout(() => toast.set(null), 6000);
     return () => clearTimeout(timer);
   }, [now]);
-  return html`<div class=${`toast ${now ? "shown" : ""} ${now?.bad ? "bad" : ""}`} role="status" aria-live="polite">${now?.text}</div>`;
+  return html`<div class=${`toast ${now ? "shown" : ""} ${now?.bad ? "bad" : ""}`} role="status" aria-live="polite">${now?.text}
+    ${now?.undo && html` <button type="button" class="small" onClick=${now.undo}>Undo</button>`}</div>`;
 }
 
 function App() {

@@ -341,7 +341,7 @@ function Pages({ query, data, shown, filter }) {
   ${same && html`<${Command} name="Terminal" text=${same} />`}`;
 }
 
-// -- keyboard ---------------------------------------------------------------------------------------------------------
+// -- keyboard
 
 /** j, k: the next and previous row. x: select it. Return whether the key was used. */
 export function rowKey(key) {

@@ -77,11 +77,11 @@ export const dialog = shared(null);
 export const serverNow = () => Date.now() + ahead.get();
 export const changed = () => changes.set(changes.get() + 1);
 
-export function say(text, bad = false) {
-  toast.set({ text, bad, at: Date.now() });
+export function say(text, bad = false, undo) {
+  toast.set({ text, bad, undo, at: Date.now() });
 }
 
-// -- may this role do that --------------------------------------------------------------------------------------------
+// -- may this role do that
 
 const RANKS = ["viewer", "operator", "admin"];
 
@@ -91,7 +91,7 @@ export function useMay(needed) {
   return RANKS.indexOf(role) >= RANKS.indexOf(needed);
 }
 
-// -- the address: "#/messages?state=dead&route=orders" ----------------------------------------------------------------
+// -- the address: "#/messages?state=dead&route=orders"
 
 function read() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");

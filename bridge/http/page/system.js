@@ -9,7 +9,7 @@ import { asMs, bytes, count, fine } from "./words.js";
 const listOf = (data, ...names) =>
   Array.isArray(data) ? data : (names.map((name) => data?.[name]).find(Array.isArray) ?? []);
 
-// -- levels -----------------------------------------------------------------------------------------------------------
+// -- levels
 
 export function Levels() {
   const poll = usePoll("levels", {}, 5000);
@@ -38,7 +38,7 @@ function RouteLevels({ route, list }) {
   </${Panel}>`;
 }
 
-// -- instances --------------------------------------------------------------------------------------------------------
+// -- instances
 
 const shown = (value) => (value == null ? null : typeof value === "object" ? JSON.stringify(value) : String(value));
 
@@ -83,7 +83,7 @@ function Instance({ one, poll }) {
   </${Panel}>`;
 }
 
-// -- system -----------------------------------------------------------------------------------------------------------
+// -- system
 
 const TABS = [
   ["", "Operations"],

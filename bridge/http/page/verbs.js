@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "./vendor/htm-preact.js";
 import { asCurl, call, get } from "./api.js";
 import { Command, Dialog, Due, Field, Trouble } from "./parts.js";
-import { changed, dialog, say, zone } from "./state.js";
+import { changed, dialog, say, status, zone } from "./state.js";
 import { count, moment, quoted, zoneName } from "./words.js";
 
 /** More messages than this need a typed word. */
@@ -143,6 +143,13 @@ const Reason = ({ value, onInput }) =>
 
 const Keep = ({ when }) => when && html`<button type="button" onClick=${() => dialog.set(null)}>Keep</button>`;
 
+/** Undo a cancel. */
+const restore = (id) =>
+  call("POST", "restore", { body: { ids: [id], cancelled: true } }).then(
+    (of) => dialog.set(html`<${Dialog} title="Undo"><${Progress} of=${of} /></${Dialog}>`),
+    (problem) => say(problem.message, true),
+  );
+
 function One({ verb, message, then }) {
   const [due, setDue] = useDue(verb);
   const [reason, setReason] = useState("");
@@ -157,7 +164,11 @@ function One({ verb, message, then }) {
     try {
       const result = await call(method, path, { body, query });
       dialog.set(null);
-      say(`${message.id}: ${done}${verb === "reschedule" && result.due_ms ? ` to ${moment(result.due_ms)}` : ""}.`);
+      // A dead letter would come back parked, and leave at once.
+      const undo =
+        verb === "cancel" && message.state === "parked" && status.get()?.journal && (() => restore(message.id));
+      const to = verb === "reschedule" && result.due_ms ? ` to ${moment(result.due_ms)}` : "";
+      say(`${message.id}: ${done}${to}.`, false, undo);
       changed();
       then?.();
     } catch (problem) {
