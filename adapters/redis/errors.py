@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import ConnectionError as LinkError
 from redis.exceptions import RedisClusterException, RedisError, ResponseError
+from redis.exceptions import TimeoutError as SlowLink
 
-from bridge.core.errors import StoreFull, StoreUnavailable
+from bridge.core.errors import StoreFull, StoreSilent, StoreUnavailable
 
 
 class NoMaster(LinkError):
@@ -221,4 +222,6 @@ def unavailable(error: Exception) -> StoreUnavailable:
     if isinstance(error, StoreUnavailable):
         return error
     text = explain(error).text
+    if isinstance(error, SlowLink):
+        return StoreSilent(text)
     return StoreFull(text) if text == _CODES["OOM"].text("") else StoreUnavailable(text)

@@ -46,6 +46,10 @@ class StoreUnavailable(Unreachable):
     """The store does not answer, or refuses writes for now (memory full, disk full, loading, failing over)."""
 
 
+class StoreSilent(StoreUnavailable):
+    """The store did not answer in time. It may be away, or this process too busy to hear it."""
+
+
 class StoreFull(StoreUnavailable):
     """The store answers, and has no memory for anything new. What is due is still delivered."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from fastapi import Depends, Request
 from starlette.responses import Response
 
 from bridge.app.canaries import CanaryState
-from bridge.core.errors import PostdateError, Refused
+from bridge.core.errors import PostdateError, Refused, StoreSilent
 from bridge.delay.duration import write_moment
 from bridge.desk.numbers import Stats
 from bridge.desk.past import AuditEntry
@@ -25,7 +26,7 @@ from bridge.http.access import Caller, Role, caller_of
 from bridge.http.line import Processes
 from bridge.http.problems import Problem
 from bridge.operate.bulk import Operations, logged
-from bridge.operate.documents import Document, OperationFacts
+from bridge.operate.documents import Document, OperationFacts, RouteFacts
 from bridge.operate.local import LocalOperator
 from bridge.operate.masking import Sight, sees_all
 from bridge.operate.stores import Look, Stores
@@ -117,6 +118,8 @@ class Events:
 _PATIENCE_S = 2.5
 #: A probe waits no longer for them, and takes those of the last look until they are so old.
 _SOON_S, _KNOWN_S = 0.6, 5.0
+#: After a look that took too long, what the instances report meanwhile is heard first.
+_GRACE_S = 0.02
 #: Looks through many messages at one time, those that wait included; and those that do not wait.
 LOOKS_MAX, _LOOKS_AT_ONCE = 32, 2
 
@@ -140,6 +143,8 @@ class Backend:
         #: By route and running instance: when it last took something in (Unix ms), less than ``_RATE_S`` too late.
         self.taken_ms: dict[str, dict[str, int]] = {}
         self.kept = Kept()
+        #: The routes of the last overview with new numbers.
+        self.last_routes: Sequence[RouteFacts] = ()
         self._looks = 0
         self._places = asyncio.Semaphore(_LOOKS_AT_ONCE)
 
@@ -187,15 +192,19 @@ class Backend:
     async def judged(self, within_s: float = _PATIENCE_S, known_s: float = 0.0) -> tuple[Stats | None, Overall]:
         """Return the numbers of the store, None where it is away or no route has one, and the verdict on all that is
         known ``within_s``. Those of the last look count for ``known_s``."""
-        found, age_s, away, asked = None, 0.0, "", False
+        found, age_s, away, asked, answers = None, 0.0, "", False, False
+        within_s = min(within_s, max(_SOON_S, _PATIENCE_S - self.look.unanswered_s()))
         try:
             found = await self.look.stats(within_s)
         except Refused:  # no route has a store, and none is left over
             pass
-        except TimeoutError:
-            found, age_s = self.look.last(known_s)
-            asked = found is None and max(within_s, self.look.unanswered_s()) < _PATIENCE_S
-            away = self.look.error() or ("" if asked or found else "the store does not answer")
+        except (TimeoutError, StoreSilent):
+            await asyncio.sleep(_GRACE_S)
+            answers = self.processes.store_answers()
+            found, age_s = self.look.last(math.inf if answers else known_s)
+            asked = found is None and (answers or max(within_s, self.look.unanswered_s()) < _PATIENCE_S)
+            if not answers and (away := self.look.error() or ("" if asked or found else "the store does not answer")):
+                found, age_s = None, 0.0
         except PostdateError as error:
             away = str(error)
         known = Known(
@@ -217,6 +226,7 @@ class Backend:
             self.look.answers_s(),
             rate_limits(self.settings),
             age_s,
+            answers,
         )
         return found, judge(known)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from asyncio import StreamReader
 from collections import Counter
@@ -22,6 +23,8 @@ from bridge.telemetry.subject import Subject
 #: A process sends a frame every second. One that is silent for this time is not alive: it hangs, or was not started
 #: again. It is not ready earlier, when the verdict calls it stale.
 SILENT_S = 15.0
+#: The store answers a process about once a second, and its frame is as old. Without an answer for this time it is away.
+_ANSWERED_S = 3.0
 #: Far more than a frame with a thousand routes.
 _FRAME_MAX = 8 * 1024 * 1024
 
@@ -29,7 +32,8 @@ _FRAME_MAX = 8 * 1024 * 1024
 @dataclass(frozen=True)
 class Frame:
     """One report. ``process`` is the instance's name. ``state``: starting, running or stopping. ``peers``: whether each
-    server is connected. ``stuck`` names a loop without progress, "" for none."""
+    server is connected. ``stuck`` names a loop without progress, "" for none. ``store_silent_s``: how long the store
+    has not answered it for."""
 
     process: str
     broker: str
@@ -41,6 +45,7 @@ class Frame:
     troubles: Mapping[Subject, str] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     clock_offset_s: float = 0.0
+    store_silent_s: float = math.inf
     heard_s: float = 0.0
 
     @property
@@ -143,6 +148,13 @@ class Processes:
             for peer, there in frame.peers.items():
                 found[peer] = found.get(peer, True) and there
         return dict(sorted(found.items()))
+
+    def store_answers(self) -> bool:
+        """Return whether the store answers all processes that have reported and use one."""
+        heard = [frame for frame in self.frames() if "redis" in frame.peers and self.silent_s(frame) < _ANSWERED_S]
+        return bool(heard) and all(
+            frame.peers["redis"] and frame.store_silent_s + self.silent_s(frame) < _ANSWERED_S for frame in heard
+        )
 
     def clock_offset_s(self) -> float:
         """Return the store's clock minus this machine's, of the process where it is largest."""

@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from bridge.app.canaries import CanaryState
-from bridge.core.errors import PostdateError
+from bridge.core.errors import PostdateError, StoreSilent
 from bridge.core.message import Outcome
 from bridge.core.orders import RouteState, routes_that
 from bridge.core.reasons import ARRIVAL_KINDS, ReasonKind
@@ -59,6 +59,8 @@ class StoreGauges:
         self.paused: frozenset[str] = frozenset()
         self.draining: frozenset[str] = frozenset()
         self.up = False
+        #: It did not answer in time, and so may be well.
+        self.silent = False
 
     async def refresh(self) -> None:
         """Look, unless the last look is fresh. A store that does not answer soon is left to a later page."""
@@ -67,7 +69,8 @@ class StoreGauges:
             self._looking = asyncio.ensure_future(self._look())
         if self._looking is not None:
             done, _ = await asyncio.wait([self._looking], timeout=_WAIT_S)
-            self.up = self.up and bool(done)
+            if not done:
+                self.up, self.silent = False, True
 
     async def _look(self) -> None:
         try:
@@ -80,8 +83,8 @@ class StoreGauges:
                 routes_that(orders, state) for state in (RouteState.PAUSED, RouteState.DRAINING)
             )
             self.up = True
-        except PostdateError:
-            self.up = False
+        except PostdateError as error:
+            self.up, self.silent = False, isinstance(error, StoreSilent)
         finally:
             self._looking = None
 
@@ -134,8 +137,12 @@ class MetricsPage(Collector):
         yield _gauge("postdate_config_last_reload_successful", text, float(reloading.worked))
         text = "When settings were last loaded (Unix seconds)."
         yield _gauge("postdate_config_last_reload_success_timestamp_seconds", text, self._processes.loaded_at_s)
-        ready = not self._processes.not_ready() and (self._store.up or not self._stored)
+        ready = not self._processes.not_ready() and (self._store_up() or not self._stored)
         yield _gauge("postdate_ready", "1 if /readyz answers 200.", float(ready))
+
+    def _store_up(self) -> bool:
+        """Return whether the store answers: this process, or the instances where this one is busy."""
+        return self._store.up or (self._store.silent and self._processes.store_answers())
 
     # -- what the processes counted -----------------------------------------------------------------------------------
 
@@ -249,7 +256,7 @@ class MetricsPage(Collector):
         used = [route.broker for route in self._settings.routes.values()] if len(self._processes) else []
         peers: dict[str, bool] = {**dict.fromkeys(used, False), **self._processes.peers()}
         if self._stored:
-            peers["redis"] = peers.get("redis", True) and self._store.up
+            peers["redis"] = peers.get("redis", True) and self._store_up()
         for peer, there in sorted(peers.items()):
             family.add_metric([peer], float(there))
         yield family

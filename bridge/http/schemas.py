@@ -146,6 +146,7 @@ class StatusFacts(Document):
     """The overview."""
 
     now_ms: int
+    age_s: float = Field(description="how old the numbers are, where this process is too busy to read new ones; else 0")
     well: bool
     level: Literal["OK", "WARN", "FAIL"]
     sentence: str

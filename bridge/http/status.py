@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import AsyncGenerator, Mapping
 from functools import partial
@@ -51,7 +52,9 @@ async def status(here: Here, who: Who, routes: bool = False) -> Response:
     GET /routes, from the same look at the store."""
     shown = await facts(here, who.role)
     if routes:
-        shown["routes"] = [route.as_dict() for route in await all_routes(here, who)]
+        if not (shown["age_s"] and here.last_routes):
+            here.last_routes = await all_routes(here, who)
+        shown["routes"] = [route.as_dict() for route in here.last_routes]
     return reply(shown)
 
 
@@ -78,11 +81,13 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
     if found is None:
         found = Stats(int(time.time() * 1000), 0, 0, 0, 0, None, {}, {}, ())
     else:
-        more = await here.kept.get("recent", _FRESH_S, partial(_recent, here, found.now_ms))
+        fresh_s = math.inf if overall.age_s else _FRESH_S  # a process that is busy does not ask for more
+        more = await here.kept.get("recent", fresh_s, partial(_recent, here, found.now_ms))
     per_s = here.rates.per_second(found.ever, time.monotonic())
     messages = found.waiting + found.dead - found.cold
     return {
         "now_ms": found.now_ms,
+        "age_s": round(overall.age_s, 1),
         **verdict,
         "parked": found.waiting,
         "cold": found.cold,

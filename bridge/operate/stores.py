@@ -73,6 +73,7 @@ class Look:
         self._looking: asyncio.Task[None] | None = None
         self._found: Stats | PostdateError | None = None
         self._at = 0.0
+        self._last: tuple[Stats | None, float] = None, -math.inf
         self._asked_s: float | None = None
         self._back_s = -math.inf
 
@@ -108,9 +109,10 @@ class Look:
         return self._found
 
     def last(self, within_s: float) -> tuple[Stats | None, float]:
-        """Return the numbers of the last look with their age (s); None if it failed, or is older than ``within_s``."""
-        age_s = time.monotonic() - self._at
-        return (self._found, age_s) if isinstance(self._found, Stats) and age_s < within_s else (None, 0.0)
+        """Return the last numbers with their age (s); None if they are older than ``within_s``."""
+        found, at = self._last
+        age_s = time.monotonic() - at
+        return (found, age_s) if found is not None and age_s < within_s else (None, 0.0)
 
     async def _look(self) -> None:
         found: Stats | PostdateError | None = None
@@ -120,6 +122,7 @@ class Look:
             if self.unanswered_s() > _AWAY_S:
                 self._back_s = time.monotonic()
             self._asked_s = None  # although no caller may have waited for it
+            self._last = found, time.monotonic()
         except PostdateError as error:
             found = error
         finally:

@@ -83,7 +83,8 @@ class Known:
     ``stats`` is None where the store does not answer, and ``away`` says why; or where it was ``asked`` and may still
     answer; or where no route is ``stored``. ``unready`` is what /readyz reports as missing. ``answers_s``: for how long
     the store has answered since it was away. ``rates`` has the ``max_rate`` of the routes that have a limit. ``age_s``:
-    how old ``stats`` are, where the store has not answered since; else 0.
+    how old ``stats`` are, where the store has not answered since; else 0. It may have answered the instances
+    (``answers``): then this process is busy, and the store is not away.
     """
 
     stats: Stats | None = None
@@ -95,6 +96,7 @@ class Known:
     answers_s: float = math.inf
     rates: Mapping[str, float] = field(default_factory=dict)
     age_s: float = 0.0
+    answers: bool = False
 
     @property
     def late_ms(self) -> int:
@@ -104,13 +106,14 @@ class Known:
 
 class Overall(NamedTuple):
     """The verdict. ``sentence`` ends with a full stop; ``level`` is OK if all is well. ``away``: why the store does not
-    answer, as in ``Known``."""
+    answer, as in ``Known``; so is ``age_s``."""
 
     level: Severity
     sentence: str
     faults: Sequence[Fault]
     instances: Sequence[InstanceVerdict]
     away: str = ""
+    age_s: float = 0.0
 
     @property
     def well(self) -> bool:
@@ -145,8 +148,10 @@ def judge(known: Known) -> Overall:
     if not known.age_s:
         return overall
     age = write_duration(max(1, int(known.age_s)) * 1000)
-    old = f"{overall.sentence.removeprefix(_WELL)} The store has not answered since, for {age}."
-    return overall._replace(level=Severity.WARN if overall.well else overall.level, sentence=old)
+    busy = f"These numbers are {age} old: the store answers the instances, and this page's own process is busy."
+    since = busy if known.answers else f"The store has not answered since, for {age}."
+    old = f"{overall.sentence.removeprefix(_WELL)} {since}"
+    return overall._replace(level=Severity.WARN if overall.well else overall.level, sentence=old, age_s=known.age_s)
 
 
 def _judged(known: Known) -> Overall:

@@ -133,7 +133,8 @@ class Service(Running):
     def _numbers(self) -> dict[str, object]:
         parts = self._parts
         journal = parts.journaling.numbers() if parts.journaling is not None else None
-        return numbers_of(self._stages.metrics, parts.health, parts.store.clock, journal)
+        numbers = numbers_of(self._stages.metrics, parts.health, parts.store.clock, journal)
+        return {**numbers, "store_silent_s": round(parts.store_watch.silent_s(), 3)}
 
     def _work(self) -> dict[str, object]:
         stages, lateness, watch = self._stages, self._stages.lateness, self._parts.watch

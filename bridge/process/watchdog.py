@@ -100,6 +100,11 @@ class StoreWatch:
         """``look`` returns a sentence for each subject; "" for one without trouble."""
         self._look = look
         self._health = health
+        self._answered_at = -math.inf
+
+    def silent_s(self) -> float:
+        """Return for how long the store has not answered: about a second while it does."""
+        return time.monotonic() - self._answered_at
 
     async def run(self) -> None:
         """Look until cancelled. Raises ``StoreUnfit`` when the store has become one that must not be used."""
@@ -113,6 +118,7 @@ class StoreWatch:
             found = await self._look()
         except StoreUnavailable:
             return
+        self._answered_at = time.monotonic()
         for subject, sentence in found.items():
             # They count messages and memory; but each step of the clock is another trouble.
             self._health.say(subject, sentence, cause=None if subject == STORE_CLOCK else subject)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,8 +17,9 @@ from pydantic import SecretStr
 
 from adapters.memory import MemoryStore
 from bridge.app.canaries import CanaryState
-from bridge.core.errors import StoreUnavailable
+from bridge.core.errors import StoreSilent, StoreUnavailable
 from bridge.desk.numbers import RouteStats, Stats
+from bridge.http import metrics
 from bridge.http.access import Role
 from bridge.http.backend import Rate
 from bridge.http.health import health_routes
@@ -27,7 +29,7 @@ from bridge.operate import stores
 from bridge.operate.verdict import Known, LocalReport, Overall, judge
 from bridge.settings.model import Auth, Canary, Redis, Route, Settings
 from bridge.telemetry.subject import INTAKE, Subject
-from tests.api import AUTH, api, settings
+from tests.api import AUTH, MemoryStores, api, settings
 
 #: Each test builds the app, which takes a tenth of a second.
 pytestmark = pytest.mark.slow
@@ -252,6 +254,60 @@ async def test_a_probe_does_not_fail_over_looks_that_take_a_moment_longer_than_i
             answers.set()  # the look ends when no probe waits for it any more
             await asyncio.sleep(0.01)
             answers.clear()
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "error", "away"),
+    [
+        (0.8, None, ""),
+        (0.8, StoreSilent("Redis does not answer (Timeout reading)"), ""),
+        (0.8, StoreUnavailable("Redis refuses connections"), "Redis refuses connections"),
+        (3.0, None, "the store does not answer"),
+        (3.0, StoreSilent("Redis does not answer (Timeout reading)"), "Redis does not answer (Timeout reading)"),
+    ],
+)
+async def test_a_busy_http_process_says_that_its_numbers_are_old_and_not_that_the_store_is_away(
+    silent_s: float, error: StoreUnavailable | None, away: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(passed_s=0.0)
+    monkeypatch.setattr(stores, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + clock.passed_s))
+    monkeypatch.setattr(metrics, "_WAIT_S", 0.1)
+    kept = MemoryStores.desk
+
+    async def desk(own: MemoryStores) -> Any:
+        if clock.passed_s and error is not None:
+            raise error
+        await asyncio.sleep(60 if clock.passed_s else 0)
+        return await kept(own)
+
+    monkeypatch.setattr(MemoryStores, "desk", desk)
+    async with api(processes=Processes(1)) as client:
+        await client.stores.store.meet(4_000, True, REPORT)
+        peers = {"redis": True, "rabbitmq": True}
+
+        def told() -> None:
+            heard_s = time.monotonic()
+            frame = Frame("memory", "rabbitmq", 1, "running", "", peers=peers, store_silent_s=silent_s, heard_s=heard_s)
+            client.backend.processes.take(0, frame)
+
+        told()
+        await client.get("/status", routes="true")
+        client.backend.look._asked_s, clock.passed_s = time.monotonic(), 12.0
+        told()
+        status = await client.get("/status", 503 if away else 200, routes="true")
+        told()
+        ready = await client.client.get("/readyz?verbose")
+        told()
+        numbers = (await client.client.get("/metrics")).text
+    busy = "These numbers are 12s old: the store answers the instances, and this page's own process is busy."
+    sentence = f"Trouble: {away}." if away else f"0 parked, none due, nothing overdue. {busy}"
+    assert (re.sub(r"1\ds", "12s", status["sentence"]), status["level"]) == (sentence, "FAIL" if away else "WARN")
+    assert [route["name"] for route in status.get("routes", ())] == ([] if away else ["orders", "bills"])
+    assert re.sub(r"1\ds", "12s", ready.text).splitlines()[-2:] == ["not ok" if away else "ok", sentence]
+    assert ready.status_code == (503 if away else 200)
+    up = 0.0 if away else 1.0
+    assert f'postdate_connection_up{{peer="redis"}} {up}' in numbers
+    assert f"postdate_ready {up}" in numbers
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ export function sentenceOf(now, { error }, age, why) {
   if (error && error.more.sentence == null) return [error.message, "bad"];
   if (!age || error) return [now.sentence, toneOf(now)];
   if (why) return [`Not known: the page has not refreshed for ${span(age)} (${why}).`, "wait"];
+  if (age < 3000) return [`${now.sentence.replace("All well: ", "")} (${span(age)} ago)`, "wait"];
   return age < HANGS_MS
     ? [`Not known: no answer for ${span(age)}.`, "wait"]
     : [`postdate has not answered for ${span(age)}.`, "bad"];
