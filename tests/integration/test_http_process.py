@@ -111,7 +111,7 @@ def test_a_reload_takes_over_what_it_can_and_a_broken_file_changes_nothing(line:
     file.write_text(file.read_text() + "\n[retry]\nattempts = 7\n")
     assert http.get("/-/reload", "POST").status == 200
     known = {setting["name"]: setting["value"] for setting in json.loads(http.get("/api/v1/config").text)["settings"]}
-    assert known["retry.attempts"] == 7
+    assert known["retry.attempts"] == "7"
     assert http_process(bridge) == before, "the same one knows it, whatever operations it runs"
     file.write_text(good + "\n[limits]\nmax_delai = '1m'\n")
     bridge.signal(signal.SIGHUP)
