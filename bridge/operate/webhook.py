@@ -123,9 +123,11 @@ def servers_in_trouble(found: Stats) -> dict[str, str]:
     return troubles
 
 
-def news_of(before: LastReport, now: LastReport, found: Stats, troubles: Mapping[str, str], full: str) -> list[News]:
+def news_of(
+    before: LastReport, now: LastReport, found: Stats, troubles: Mapping[str, str], full: str, after_ms: int
+) -> list[News]:
     """Return what changed since ``before``, for the instance that leads. ``troubles`` has the sentences of the servers,
-    ``full`` that of a full store. Pure."""
+    ``full`` that of a full store. Overdue are routes with messages that were due ``after_ms`` ago. Pure."""
     news = [*_of_store(before, now, full), *_of_loss(before, now)]
     for server in sorted(now.servers - before.servers):
         news.append(News(server, as_sentence(troubles[server])))
@@ -133,7 +135,7 @@ def news_of(before: LastReport, now: LastReport, found: Stats, troubles: Mapping
         news.append(News(server, _OVER[server]))
     if now.instances_lost > before.instances_lost and before.dead_ever is not None and found.lost:
         news.append(News("instances", as_sentence(found.lost_warning)))
-    return [*news, *_of_messages(before, now, found)]
+    return [*news, *_of_messages(before, now, found, after_ms)]
 
 
 def report_on(
@@ -175,12 +177,14 @@ def _new_dead(before: LastReport, now: LastReport) -> int:
     return now.dead_ever - before.dead_ever if now.dead_ever and before.dead_ever is not None else 0
 
 
-def _of_messages(before: LastReport, now: LastReport, found: Stats) -> Iterator[News]:
+def _of_messages(before: LastReport, now: LastReport, found: Stats, after_ms: int) -> Iterator[News]:
     if (new_dead := _new_dead(before, now)) > 0:
         yield News("dead", f"New dead letters: {new_dead}, {found.dead} in all. See `postdate list --state dead`.")
     if now.overdue and not before.overdue:
         oldest = write_duration(found.oldest_overdue_ms)
-        late = sorted(name for name, route in found.by_route.items() if route.overdue)
+        late = sorted(
+            name for name, route in found.by_route.items() if route.overdue and route.oldest_overdue_ms > after_ms
+        )
         of = f" Routes: {few(late)}." if late else ""
         yield News("overdue", f"Overdue messages: {found.late}, the oldest by {oldest}.{of} Run `postdate doctor`.")
     if before.overdue and not now.overdue:
@@ -274,7 +278,7 @@ class WebhookReporter:
         before = self._reported.with_noted(found.reported) if leads else self._reported
         troubles = servers_in_trouble(found)
         now = reported(found, after_ms, self._lasting(troubles, before), bool(full))
-        news = news_of(before, now, found, troubles, full) if leads else list(_of_store(before, now, full))
+        news = news_of(before, now, found, troubles, full, after_ms) if leads else list(_of_store(before, now, full))
         report = report_on(news, before, now, found, self._instance)
         if report is None or await self._sent(report, {kind for kind, _ in news}):
             self._reported = now

@@ -32,7 +32,7 @@ AFTER_MS = 30_000
 def after(before: LastReport, found: Stats) -> tuple[str, LastReport]:
     troubles = servers_in_trouble(found)
     now = reported(found, AFTER_MS, frozenset(troubles))
-    report = report_on(news_of(before, now, found, troubles, ""), before, now, found, "a-1")
+    report = report_on(news_of(before, now, found, troubles, "", AFTER_MS), before, now, found, "a-1")
     return (report["text"] if report else ""), now
 
 
@@ -78,10 +78,12 @@ class TestReport:
         text, _ = after(LastReport(4, False), replace(CALM, claimed=3, instances={"a-1": report}))
         assert text == "postdate: Overdue messages: 3, the oldest by 31s. Run `postdate doctor`."
 
-    def test_overdue_messages_are_named_by_route(self) -> None:
+    def test_routes_are_named_whose_own_messages_are_overdue_for_too_long(self) -> None:
         routes = {
             "orders": RouteStats(overdue=2, oldest_overdue_ms=31_000),
-            "bills": RouteStats(overdue=1, oldest_overdue_ms=2_000),
+            "bills": RouteStats(overdue=1, oldest_overdue_ms=30_001),
+            "quick": RouteStats(overdue=9, oldest_overdue_ms=40),
+            "late": RouteStats(overdue=1, oldest_overdue_ms=30_000),
             "calm": RouteStats(5),
         }
         text, _ = after(LastReport(4, False), replace(CALM, overdue=3, by_route=routes))
