@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -288,7 +289,7 @@ def together(stats: Sequence[Stats]) -> Stats:
         memory=stats[0].memory,
         bytes_each=sum(size * count for size, count in sizes) // count if count else None,
         refused=sum(store.refused for store in stats),
-        warnings=list(dict.fromkeys(warning for store in stats for warning in store.warnings)),
+        warnings=_distinct(warning for store in stats for warning in store.warnings),
         by_route=_sums(store.by_route for store in stats),
         held=sum(store.held for store in stats),
         silent={name: ms for store in stats for name, ms in store.silent.items()},
@@ -303,6 +304,11 @@ def together(stats: Sequence[Stats]) -> Stats:
         restored_ms=max(store.restored_ms for store in stats),
         still_lost=sum(store.still_lost for store in stats if store.loss),
     )
+
+
+def _distinct(warnings: Iterable[str]) -> list[str]:
+    """Return each warning once, in its newest words: the stores ask their server one after the other how full it is."""
+    return list({re.sub(r"\b\d+%", "%", warning): warning for warning in warnings}.values())
 
 
 def _losses(stats: Sequence[Stats]) -> str:

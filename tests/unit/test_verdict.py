@@ -308,6 +308,12 @@ def test_what_the_journal_misses_is_counted_by_the_stores_each_by_its_broker_and
     assert together(stores[:1]).loss == kafka
 
 
+def test_how_full_a_server_is_stands_there_once_in_the_newest_words() -> None:
+    words = "Redis uses {}% of its maxmemory. At 100% nothing new is parked"
+    stores = [replace(CALM, warnings=(words.format(share), "other")) for share in (99, 100)]
+    assert together(stores).warnings == [words.format(100), "other"]
+
+
 def test_a_lost_instance_is_named_while_a_loss_of_the_store_stands_and_before_it() -> None:
     lost = {"store contents": "Redis was emptied at 10:00"}
     stats = replace(CALM, lost={"a-1 (rabbitmq)": 0}, warnings=("Redis was emptied at 10:00",))
