@@ -79,7 +79,11 @@ def health_routes(settings: Settings, processes: Processes, judge: Judge) -> API
 
 def _others(overall: Overall) -> list[str]:
     """Return a line for each trouble or warning that the sentence does not have, the worst first."""
-    others = [fault.text for fault in overall.faults if fault.text not in overall.sentence]
+    others = [
+        fault.text if fault.instance in fault.text else f"{fault.text} ({fault.instance})"
+        for fault in overall.faults
+        if fault.text not in overall.sentence
+    ]
     more = [f"and {len(others) - _OTHERS_MAX} more"] if len(others) > _OTHERS_MAX else []
     return [f"- {text}" for text in [*others[:_OTHERS_MAX], *more]]
 

@@ -88,7 +88,7 @@ async def test_readyz_names_every_trouble_the_worst_first_up_to_a_limit() -> Non
     app.include_router(health_routes(settings().model_copy(update={"auth": Auth()}), Processes(), judged))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         lines = (await client.get("/readyz")).text.splitlines()
-    assert lines[:3] == ["ok", "Trouble: no broker answers. Troubles: 31.", "- refused 0"]
+    assert lines[:3] == ["ok", "Trouble: no broker answers. Troubles: 31.", "- refused 0 (a-1)"]
     assert len(lines) == 13
     assert lines[-1] == "- and 20 more"
 
