@@ -36,6 +36,16 @@ _LOST = (
     "`postdate import` from a backup"
 )
 
+#: What to do about troubles of instances, by their subject in deploy/messages.md, which has all of them.
+_ADVICE = {
+    str(STORE_CONTENTS): _LOST,
+    "route …": "Correct the destination that the sentence names. `postdate check` compares the topology",
+    "rabbitmq deleted …": "The producers must send again what was in the queue. Find out who deleted it",
+    **dict.fromkeys(("rabbitmq intake", "rabbitmq publish"), "Bring RabbitMQ back. postdate reconnects by itself"),
+    **dict.fromkeys(("kafka intake", "kafka publish"), "Bring Kafka back. postdate retries by itself"),
+    **dict.fromkeys(("store", "store claim", "store park", "store settle"), "Bring Redis back. postdate waits for it"),
+}
+
 
 def check_all(settings: Settings, before: Sequence[Settings] = ()) -> list[CheckResult]:
     """Return every result. Blocking: it asks the store and the brokers, and changes nothing."""
@@ -109,9 +119,16 @@ def judged_instances(found: Stats) -> Iterator[CheckResult]:
             yield ok(f"instance {name}", WELL.removesuffix("."))
         else:
             troubles = report.get("troubles")
-            lost = isinstance(troubles, Mapping) and str(STORE_CONTENTS) in troubles
-            advice = _LOST if lost else "Read its log for the moment at which this began"
-            yield warn(f"instance {name}", health.removesuffix("."), advice)
+            subjects = troubles if isinstance(troubles, Mapping) else ()
+            advice = dict.fromkeys(_advice_on(str(subject)) for subject in subjects)
+            yield warn(f"instance {name}", health.removesuffix("."), ". ".join(advice) or "Read its log")
+
+
+def _advice_on(subject: str) -> str:
+    """Return what to do about a trouble with this subject. Pure."""
+    words = subject.split(" ")
+    part = words[0] if words[0] == "route" and words[-1] != "full" else " ".join(words[:2])
+    return _ADVICE.get(subject) or _ADVICE.get(f"{part} …") or f"See the subject `{subject}` in deploy/messages.md"
 
 
 def _unused_stores(settings: Settings) -> Iterator[CheckResult]:

@@ -59,6 +59,23 @@ class TestState:
         (found,) = judged_instances(replace(CALM, instances={"a-1": emptied}))
         for command_line in ("`postdate restore`", "`postdate restore ROUTE --from-intake`", "`postdate import`"):
             assert command_line in found.advice
+
+    @pytest.mark.parametrize(
+        ("subject", "advice"),
+        [
+            ("route orders", "Correct the destination"),
+            ("rabbitmq deleted postdate.orders", "must send again what was in the queue"),
+            ("rabbitmq intake", "Bring RabbitMQ back"),
+            ("kafka publish", "Bring Kafka back"),
+            ("store claim", "Bring Redis back"),
+            ("rabbitmq intake probe x.q", "See the subject `rabbitmq intake probe x.q` in deploy/messages.md"),
+            ("route orders full", "See the subject `route orders full` in deploy/messages.md"),
+        ],
+    )
+    def test_a_trouble_of_an_instance_has_the_advice_of_its_subject(self, subject: str, advice: str) -> None:
+        ill = {"health": "It began at noon.", "troubles": {subject: "it began at noon"}}
+        (found,) = judged_instances(replace(CALM, instances={"a-1": ill}))
+        assert advice in found.advice
         assert "Read its log" not in found.advice
 
     def test_calm_is_ok(self) -> None:
