@@ -227,6 +227,7 @@ class Backend:
             rate_limits(self.settings),
             age_s,
             answers,
+            self.processes.reloading.failure,
         )
         return found, judge(known)
 

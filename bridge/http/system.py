@@ -84,10 +84,8 @@ async def doctor(here: Here) -> Response:
 
 def _judged_reload(last: Reloading) -> Iterator[CheckResult]:
     """Warn about a reload that failed: the running settings are fine, those of the next start are not. Pure."""
-    if not last.worked:
-        why = "; ".join(line.removesuffix(".") for line in last.text.splitlines())
-        text = f"the last reload failed, and nothing was changed: {why}"
-        yield warn("settings", text, "Correct the file and reload again. The next start would fail")
+    if last.failure:
+        yield warn("settings", last.failure, "Correct the file and reload again. The next start would fail")
 
 
 @reads.get("/audit", summary="Read the audit log", responses={200: {"model": AuditList}, **problems()})

@@ -84,7 +84,8 @@ class Known:
     answer; or where no route is ``stored``. ``unready`` is what /readyz reports as missing. ``answers_s``: for how long
     the store has answered since it was away. ``rates`` has the ``max_rate`` of the routes that have a limit. ``age_s``:
     how old ``stats`` are, where the store has not answered since; else 0. It may have answered the instances
-    (``answers``): then this process is busy, and the store is not away.
+    (``answers``): then this process is busy, and the store is not away. ``reload``: why the last reload failed, ""
+    if it did not.
     """
 
     stats: Stats | None = None
@@ -97,6 +98,7 @@ class Known:
     rates: Mapping[str, float] = field(default_factory=dict)
     age_s: float = 0.0
     answers: bool = False
+    reload: str = ""
 
     @property
     def late_ms(self) -> int:
@@ -355,6 +357,7 @@ def _warnings(known: Known, faults: Sequence[Fault]) -> list[Fault]:
     """Return the warnings of the store that no fault repeats."""
     found = known.stats
     warnings = [*found.all_warnings, *_of_rates(found, known.rates)] if found is not None else []
+    warnings += filter(None, [known.reload])
     repeated = "".join(f". {fault.text}." for fault in faults)  # the loss of several stores is one fault
     return [Fault("", "warning", text) for text in warnings if f". {text}." not in repeated]
 

@@ -44,6 +44,12 @@ class Reloading(NamedTuple):
     at_s: float = 0.0
     text: str = ""
 
+    @property
+    def failure(self) -> str:
+        """Return that it failed and why, without a full stop; "" if it worked."""
+        why = "; ".join(line.removesuffix(".") for line in self.text.splitlines())
+        return "" if self.worked else f"the last reload failed, and nothing was changed: {why}"
+
 
 class Start(NamedTuple):
     """What the HTTP process is handed first. The numbers are file descriptors that it inherits. ``replaces``: another

@@ -27,6 +27,7 @@ from bridge.http.line import Frame, Processes
 from bridge.http.status import facts
 from bridge.operate import stores
 from bridge.operate.verdict import Known, LocalReport, Overall, judge
+from bridge.process.http_child import Reloading
 from bridge.settings.model import Auth, Canary, Redis, Route, Settings
 from bridge.telemetry.subject import INTAKE, Subject
 from tests.api import AUTH, MemoryStores, api, settings
@@ -72,6 +73,21 @@ async def test_a_rate_that_a_reload_changed_is_the_one_in_the_sentence(monkeypat
             client.backend.processes.follow(limited(rate))
             for sentence in ((await client.get("/status"))["sentence"], (await client.client.get("/readyz")).text):
                 assert f"its max_rate of {rate}/s is below what comes in" in sentence
+
+
+async def test_a_failed_reload_is_a_warning_of_page_and_readyz_until_a_reload_works() -> None:
+    processes = Processes(1)
+    async with api(processes=processes) as client:
+        await client.stores.store.meet(4_000, True, REPORT)
+        peers = {"redis": True, "rabbitmq": True}
+        processes.take(0, Frame("memory", "rabbitmq", 1, "running", "", peers=peers, heard_s=time.monotonic() + 60))
+        failed = "Warning: the last reload failed, and nothing was changed: ./postdate.toml is not TOML."
+        for worked, sentence in ((False, failed), (True, "All well: 0 parked, none due, nothing overdue.")):
+            processes.reloaded(Reloading(worked, 5.0, "./postdate.toml is not TOML."))
+            status = await client.get("/status")
+            assert (status["sentence"], status["level"]) == (sentence, "OK" if worked else "WARN")
+            ready = await client.client.get("/readyz")
+            assert (ready.status_code, ready.text) == (200, f"ok\n{sentence}\n")
 
 
 async def test_readyz_names_every_trouble_the_worst_first_up_to_a_limit() -> None:
