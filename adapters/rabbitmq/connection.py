@@ -31,7 +31,7 @@ from pika.adapters.utils import io_services_utils
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.channel import Channel
 from pika.credentials import ExternalCredentials
-from pika.exceptions import AMQPError
+from pika.exceptions import AMQPError, StreamLostError
 
 from adapters.rabbitmq.native_guard import delays_natively
 from adapters.rabbitmq.raw.frames import BODY, DELIVER, HEADER, METHOD, OVERHEAD, content_head, frame_head, method_id
@@ -107,6 +107,18 @@ class HotConnection(AsyncioConnection):
         self.on_read: Callable[[], None] | None = None
         self._keep_alive: asyncio.TimerHandle | None = None
         super().__init__(*args, **kwargs)
+
+    def _adapter_emit_data(self, data: bytes) -> None:
+        """Send, or end the connection where RabbitMQ has reset it while this process stood still.
+
+        uvloop closes its handle of such a socket and calls no reader, so pika would wait for a heartbeat.
+        """
+        try:
+            super()._adapter_emit_data(data)
+        except RuntimeError as error:
+            if "handler is closed" not in str(error):
+                raise
+            self._terminate_stream(StreamLostError("Stream connection lost: reset by RabbitMQ"))
 
     def _on_data_available(self, data_in: bytes) -> None:
         buffer = self._rest + data_in if self._rest else data_in
@@ -217,6 +229,7 @@ def check_seams() -> None:
     found = (
         list(inspect.signature(AsyncioConnection._on_data_available).parameters) == ["self", "data_in"]
         and list(inspect.signature(AsyncioConnection._output_marshaled_frames).parameters)[1:2] == ["marshaled_frames"]
+        and all(hasattr(AsyncioConnection, name) for name in ("_adapter_emit_data", "_terminate_stream"))
         and hasattr(io_services_utils._AsyncTransportBase, "_MAX_RECV_BYTES")
         and "_tx_buffers" in inspect.getsource(_Plaintext)
     )
