@@ -55,25 +55,14 @@ function requestFor(verb, id, due, reason) {
 
 const dueOption = (due) => (due.in ? ` --in ${quoted(due.in)}` : due.at ? ` --at ${quoted(due.at)}` : "");
 
-const OPTIONS = {
-  state: "--state",
-  route: "--route",
-  key: "--key",
-  reason: "--reason",
-  due_after: "--due-after",
-  due_before: "--due-before",
-  header: "--header",
-  min_size: "--min-size",
-  min_tries: "--min-tries",
-  parked_after: "--parked-after",
-  parked_before: "--parked-before",
-};
+const OPTIONS =
+  "state route key reason due_after due_before header min_size min_tries parked_after parked_before".split(" ");
 
 /** A filter as options; null for one that the commands do not have: without it, they would take too much. */
 function optionsOf(filter) {
   const given = Object.entries(filter).filter(([, value]) => value != null && value !== "" && value !== 0);
-  if (given.some(([name]) => !OPTIONS[name])) return null;
-  return given.map(([name, value]) => ` ${OPTIONS[name]} ${quoted(String(value))}`).join("");
+  if (given.some(([name]) => !OPTIONS.includes(name))) return null;
+  return given.map(([name, value]) => ` --${name.replace("_", "-")} ${quoted(String(value))}`).join("");
 }
 
 /** `postdate list` with this filter; "" for one that it does not have. */
