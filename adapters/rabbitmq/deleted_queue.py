@@ -27,10 +27,19 @@ DELETED_SHOWN_S = 3600.0
 
 def deleted(intake: IntakeQueue, now_ms: int) -> str:
     """Return the health sentence, without a full stop. Pure."""
-    at_ms = now_ms // 1000 * 1000  # instances that notice it together say the same, and the verdict has it once
+    return f"{_lost(intake, now_ms)}. Until postdate consumes it again, {intake.without}"
+
+
+def recreated(intake: IntakeQueue, deleted_ms: int) -> str:
+    """Return the warning for a queue that was deleted then and is consumed again, without a full stop. Pure."""
+    return f"{_lost(intake, deleted_ms)}. It is consumed again, and new messages are delayed"
+
+
+def _lost(intake: IntakeQueue, deleted_ms: int) -> str:
+    at_ms = deleted_ms // 1000 * 1000  # instances that notice it together say the same, and the verdict has it once
     return (
         f"the intake queue {intake.queue} of route {intake.route} was deleted at {write_moment(at_ms)}. Messages in "
-        f"it that were not parked yet are lost. Until postdate consumes it again, {intake.without}"
+        "it that were not parked yet are lost"
     )
 
 

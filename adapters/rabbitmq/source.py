@@ -19,7 +19,7 @@ from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.connection import RabbitLink, open_link
 from adapters.rabbitmq.declarations import Binding
-from adapters.rabbitmq.deleted_queue import DELETED_SHOWN_S, deleted, is_deleted
+from adapters.rabbitmq.deleted_queue import DELETED_SHOWN_S, deleted, is_deleted, recreated
 from adapters.rabbitmq.failure import RETRY_HEADERS, read_rejected
 from adapters.rabbitmq.intake_queue import LOOK_S, IntakeConsumer, IntakeQueue, acknowledgements, left_out
 from adapters.rabbitmq.probes import is_probe
@@ -145,6 +145,8 @@ class RabbitSource:
         self._consumers: dict[int, IntakeConsumer] = {}
         #: Queues that this process has consumed. A missing one among them was deleted; another was never there.
         self._seen: set[str] = set()
+        #: When queues were deleted that are not consumed again yet.
+        self._deleted_ms: dict[str, int] = {}
         self._arrivals = Arrivals()
         self._bytes = 0
         self._broker_time = settings.delay_from == "broker"
@@ -322,6 +324,7 @@ class RabbitSource:
                     reconnect.worked()
                     self._seen.add(intake.queue)
                     self._health.say(subject, "")
+                    self._consumed_again(intake)
                 why = await ended
             except BrokerUnavailable as error:
                 why = str(error)
@@ -330,10 +333,17 @@ class RabbitSource:
             self._health.say(subject, f"nothing is taken from the queue {intake.queue}: {why}")
             if intake.queue in self._seen and await is_deleted(link, intake.queue):
                 self._seen.discard(intake.queue)
-                text = deleted(intake, self._clock.now_ms())
-                self._health.say(Subject("rabbitmq", "deleted", intake.queue), text, DELETED_SHOWN_S)
+                self._deleted_ms[intake.queue] = now_ms = self._clock.now_ms()
+                self._health.say(Subject("rabbitmq", "deleted", intake.queue), deleted(intake, now_ms), DELETED_SHOWN_S)
             await self._declare_again(subject)
             await reconnect.wait()
+
+    def _consumed_again(self, intake: IntakeQueue) -> None:
+        """Make the loss of a queue that was deleted a warning: nothing passes undelayed any more."""
+        if deleted_ms := self._deleted_ms.pop(intake.queue, 0):
+            self._health.say(Subject("rabbitmq", "deleted", intake.queue), "")
+            warning = Subject("rabbitmq", "recreated", intake.queue)
+            self._health.say(warning, recreated(intake, deleted_ms), DELETED_SHOWN_S)
 
     async def _declare_again(self, subject: Subject) -> None:
         """Recreate a deleted queue, if postdate may: without it, delayed messages are delivered at once."""

@@ -27,8 +27,8 @@ LATE_MS, FAILED_MS = 1000, 10_000
 HELD_LONG_MS = 30_000
 #: An instance looks for a loss every 5 s, and such a look takes 6 s. What it said before a restore is over.
 _RESTORED_MS = 15_000
-#: The subject of the warning that refused messages wait for their next try.
-_REFUSED = "refused"
+#: The subjects of warnings: refused messages wait for their next try, or a deleted queue is consumed again.
+_REFUSED, _RECREATED = "refused", "rabbitmq recreated "
 #: What is wrong with the broker or its consumers: every instance sees it, and none has it.
 _OF_BROKER = ("rabbitmq front ", "rabbitmq consumers of ")
 #: What tells of a loss: the journal that messages are missing, the store how many.
@@ -139,9 +139,16 @@ def _rank(fault: Fault) -> int:
             return 5
         case ["warning"]:
             return 6
-        case ["store", "contents" | "clock"] | ["rabbitmq", "deleted", *_]:
+        case ["store", "contents" | "clock"]:
             return 7
+        case ["rabbitmq", "deleted" | "recreated", *_]:
+            return 8
     return 3
+
+
+def _warns(fault: Fault) -> bool:
+    """Return whether a fault of an instance is a warning, and no trouble."""
+    return fault.subject == _REFUSED or fault.subject.startswith(_RECREATED)
 
 
 def judge(known: Known) -> Overall:
@@ -164,13 +171,13 @@ def _judged(known: Known) -> Overall:
     faults = [*_away(known), *_alone(known, instances), *_silent([process for process in processes if process.silent])]
     heard = (process.faults for process in processes if not process.silent)
     reported = _merged(fault for found in heard for fault in found if not _repeats(known, fault))
-    faults += [fault for fault in reported if fault.subject != _REFUSED]
+    faults += [fault for fault in reported if not _warns(fault)]
     if not faults:
         faults = [
             Fault("", subject, text if subject in text else f"{subject}: {text}") for subject, text in known.unready
         ]
     overdue = _overdue(known)
-    warnings = [fault for fault in reported if fault.subject == _REFUSED] + _warnings(known, faults)
+    warnings = sorted([*filter(_warns, reported), *_warnings(known, faults)], key=_rank)
     if faults:
         faults = sorted([*faults, *warnings], key=_rank)
         hard = known.away or any(instance.state is InstanceState.STALE for instance in instances)
@@ -244,7 +251,7 @@ def _without_past(instance: InstanceVerdict, known: Known, found: Stats) -> Inst
             if not _is_over(fault, known, found)
         )
     )
-    ill = any(fault.subject != _REFUSED for fault in faults)
+    ill = not all(map(_warns, faults))
     return instance._replace(faults=faults, state=instance.state if ill else InstanceState.WELL)
 
 

@@ -11,7 +11,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 from adapters.rabbitmq import deleted_queue
 from adapters.rabbitmq.connection import RabbitLink
-from adapters.rabbitmq.deleted_queue import deleted, is_deleted
+from adapters.rabbitmq.deleted_queue import deleted, is_deleted, recreated
 from adapters.rabbitmq.intake_queue import IntakeQueue
 from bridge.core.errors import BrokerUnavailable
 from bridge.process.service import broker_connected
@@ -84,6 +84,13 @@ def test_the_sentence_names_the_queue_its_route_and_the_moment() -> None:
     assert deleted(IntakeQueue("orders", QUEUE, frozenset()), 1_800_000_000_437) == (
         f"the intake queue {QUEUE} of route orders was deleted at 2027-01-15T08:00:00.000Z. Messages in it that were "
         "not parked yet are lost. Until postdate consumes it again, delayed messages are delivered at once"
+    )
+
+
+def test_a_queue_that_is_consumed_again_lets_nothing_pass_undelayed_any_more() -> None:
+    assert recreated(IntakeQueue("orders", QUEUE, frozenset()), 1_800_000_000_437) == (
+        f"the intake queue {QUEUE} of route orders was deleted at 2027-01-15T08:00:00.000Z. Messages in it that were "
+        "not parked yet are lost. It is consumed again, and new messages are delayed"
     )
 
 

@@ -283,6 +283,17 @@ def test_what_is_wrong_now_is_named_before_what_happened_to_the_store() -> None:
         assert overall.sentence == "Trouble: it is 40s behind. Troubles: 2."
 
 
+def test_a_deleted_queue_that_is_consumed_again_is_a_warning_and_never_above_a_loss_of_the_store() -> None:
+    again = {"rabbitmq recreated postdate.orders": "the queue was deleted at 10:00. It is consumed again"}
+    overall = judge(Known(CALM, local=[replace(HERE, troubles=again)]))
+    assert overall.sentence == f"Warning: {again['rabbitmq recreated postdate.orders']}."
+    assert (overall.level, overall.instances[0].state) == (Severity.WARN, InstanceState.WELL)
+    for queue in ("recreated", "deleted"):
+        troubles = {f"rabbitmq {queue} postdate.orders": "it was deleted", "store contents": "Messages lost: about 7"}
+        overall = judge(Known(CALM, local=[replace(HERE, troubles=troubles)]))
+        assert overall.sentence == "Trouble: Messages lost: about 7. Troubles: 2."
+
+
 def test_canaries_are_no_messages_of_anybody() -> None:
     alone = replace(CALM, parked=1, claimed=1, by_route={"postdate_canary_rabbitmq": RouteStats(parked=2)})
     assert judge(Known(alone)).sentence == "All well: 0 parked, none due, nothing overdue."
