@@ -394,3 +394,21 @@ def test_of_a_message_that_left_the_page_says_what_is_not_kept_and_lists_its_id_
     expect(page.page.get_by_text(left)).to_have_count(1)
     page.go(f"#/messages/{left}")
     expect(page.page.get_by_text(re.compile("^Not kept after it left the store"))).to_have_count(2)
+
+
+def test_a_message_that_is_due_this_moment_is_not_overdue_on_the_tile_either(
+    open_page: OpenPage, stand_in: str, world: World
+) -> None:
+    page, late_ms = open_page(stand_in), 34
+
+    def answer(route: Any) -> None:
+        found = route.fetch()
+        route.fulfill(response=found, json=found.json() | {"overdue": 3, "oldest_overdue_ms": late_ms})
+
+    page.page.route("**/api/v1/status*", answer)
+    tile = page.page.locator(".tile", has_text="Overdue")
+    expect(page.page.locator(".tile.bad")).to_have_count(0)
+    expect(tile).to_contain_text("nothing is late")
+    late_ms = 1_000
+    expect(tile).to_contain_text("oldest 1s")
+    expect(tile.locator("strong")).to_have_text("3")

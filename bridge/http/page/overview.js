@@ -21,12 +21,7 @@ import { LATE_MS, RATES, RouteState, RouteVerbs } from "./routes.js";
 import { Timeline } from "./timeline.js";
 import { bytes, count, fine, rate, short, span } from "./words.js";
 
-const SPANS = [
-  ["1h", "1h"],
-  ["6h", "6h"],
-  ["24h", "24h"],
-  ["7d", "7d"],
-];
+const SPANS = ["1h", "6h", "24h", "7d"].map((key) => [key, key]);
 
 /** A figure. An old one has its age in place of the note, and no colour. */
 function Tile({ name, value, note, tone = "", to, title }) {
@@ -93,16 +88,16 @@ function Tiles({ now, poll }) {
       : now.next_due_ms > soon
         ? `next in ${span(now.next_due_ms - soon)}`
         : "next is due now";
-  const late = now.lateness ?? {};
-  const window = late.window_s ? `${span(late.window_s * 1000)}` : "";
+  const late = now.oldest_overdue_ms >= LATE_MS ? now.overdue : 0;
+  const took = now.lateness ?? {};
   return html`<${Old.Provider} value=${useAge(poll)}><div class="tiles">
     <${Tile} name="Parked" value=${short(now.parked)} title=${count(now.parked)} to=${link("messages")}
       note=${[now.held ? `held ${short(now.held)}` : next, now.cold ? `cold ${short(now.cold)}` : "", now.parked_bytes == null ? "" : bytes(now.parked_bytes)].filter(Boolean).join(" · ")} />
     <${Tile} name="Due in 5m" value=${short(now.due_5m)} note=${now.delivered_per_s == null ? "measuring the rate" : `delivering ${rate(now.delivered_per_s)}`} to=${link("messages", { due: "5m" })} />
-    <${Tile} name="Overdue" value=${short(now.overdue)} tone=${now.oldest_overdue_ms > LATE_MS ? "bad" : ""} to=${link("messages", { due: "overdue" })}
-      note=${now.overdue ? `oldest ${span(now.oldest_overdue_ms)}${now.refused ? ` · refused ${short(now.refused)}` : ""}` : "nothing is late"} />
-    <${Tile} name="Lateness p99" value=${lateness(late, 99)} to=${link("messages", { state: "history" })}
-      note=${late.p50_ms == null ? "no deliveries yet" : `p50 ${lateness(late, 50)} · ${window}`} />
+    <${Tile} name="Overdue" value=${short(late)} tone=${late ? "bad" : ""} to=${link("messages", { due: "overdue" })}
+      note=${late ? `oldest ${span(now.oldest_overdue_ms)}${now.refused ? ` · refused ${short(now.refused)}` : ""}` : "nothing is late"} />
+    <${Tile} name="Lateness p99" value=${lateness(took, 99)} to=${link("messages", { state: "history" })}
+      note=${took.p50_ms == null ? "no deliveries yet" : `p50 ${lateness(took, 50)} · ${span(took.window_s * 1000)}`} />
     <${Tile} name="Dead letters" value=${short(now.dead)} tone=${now.dead ? "warn" : ""} to=${link("messages", { state: "dead" })}
       note=${now.dead ? "look at the reasons" : "none"} />
     <${Tile} name="Store memory" value=${memory.max ? `${Math.round(share(memory) * 100)}%` : bytes(memory.used)} to=${link("system")}
@@ -173,7 +168,6 @@ export function Overview() {
   const chosen = SPANS.some(([key]) => key === query.span) ? query.span : "1h";
   const line = usePoll("timeline", { span: chosen }, 4000);
   const routes = now?.routes;
-  const name = SPANS.find(([key]) => key === chosen)[1];
   return html`<h1 class="hidden">Overview</h1>
     <div class="lead">
       ${now || poll.error ? html`<${Verdict} now=${now} poll=${poll} />` : html`<div class="verdict wait"></div>`}
@@ -181,7 +175,7 @@ export function Overview() {
     </div>
     <${Panel} title="Timeline" kind="wide" of=${line} tools=${html`<${Choice} label="Span" options=${SPANS} value=${chosen} onChange=${(span) => go("", { span })} />`}>
       <${Trouble} error=${!poll.error && line.error} />
-      ${line.data ? html`<${Timeline} data=${line.data} name=${name} />` : line.error ? html`<${Unknown} error=${line.error} />` : html`<div class="timeline wait"></div>`}
+      ${line.data ? html`<${Timeline} data=${line.data} name=${chosen} />` : line.error ? html`<${Unknown} error=${line.error} />` : html`<div class="timeline wait"></div>`}
     </${Panel}>
     <div class="columns">
       <${Panel} title="Routes" of=${poll}>
