@@ -55,13 +55,15 @@ _SERVERS = {
     "rabbitmq deleted": 16,
     "kafka removed": 32,
     "kafka lost": 64,
+    "rabbitmq recreated": 128,
 }
 _OVER = {
     "rabbitmq": "RabbitMQ is well again.",
     "kafka": "Kafka is well again.",
     "journal": "The journal is well again.",
     "rabbitmq front": "Only postdate is bound to the front exchanges.",
-    "rabbitmq deleted": "No intake queue was deleted lately.",
+    "rabbitmq deleted": "The intake queue that was deleted is consumed again.",
+    "rabbitmq recreated": "No intake queue was deleted lately.",
     "kafka removed": "Kafka has not removed unread records lately.",
     "kafka lost": "Kafka has not lost records lately.",
 }

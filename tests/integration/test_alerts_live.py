@@ -227,16 +227,16 @@ def test_a_broker_that_confirms_nothing_and_keeps_its_connection_fires_its_alert
 def test_an_intake_queue_that_is_deleted_fires_its_alert(
     rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path
 ) -> None:
-    http, deleted = HttpLine(), 'postdate_troubles{instance="a",part="deleted",peer="rabbitmq"}'
+    http, lost = HttpLine(), 'postdate_troubles{instance="a",part="recreated",peer="rabbitmq"}'
     with Line(rabbitmq.url, redis_server.url, tmp_path, http.settings) as line:
         line.command = FRESH_PAGE
         line.start()
         http.wait("/readyz", 200)
         before = scraped(http)
-        assert deleted not in before[0]
+        assert lost not in before[0]
         check_firing(set(), before, before, tmp_path)
         line.delete_queue(line.intake)
-        wait_for(lambda: scraped(http)[0].get(deleted) == 1, "the trouble is on /metrics", 30)
+        wait_for(lambda: scraped(http)[0].get(lost) == 1, "the loss is on /metrics", 30)
         http.wait("/readyz", 200)
         check_firing({"PostdateIntake"}, before, scraped(http), tmp_path)
 

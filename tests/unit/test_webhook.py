@@ -50,7 +50,8 @@ class TestReport:
         ("subject", "over"),
         [
             ("rabbitmq front orders.delay", "Only postdate is bound to the front exchanges."),
-            ("rabbitmq deleted orders.delay.intake", "No intake queue was deleted lately."),
+            ("rabbitmq deleted orders.delay.intake", "The intake queue that was deleted is consumed again."),
+            ("rabbitmq recreated orders.delay.intake", "No intake queue was deleted lately."),
             ("kafka lost orders.delay", "Kafka has not lost records lately."),
         ],
     )
