@@ -25,9 +25,8 @@ CANARY = {"canary": {"enabled": True, "every": "1s", "delay": "300ms"}}
 async def comes_back(line: BridgeLine) -> None:
     settings = line.loaded(CANARY)
     with line.bridge(CANARY).start() as bridge:
-        bridge.wait_ready()
-        (found,) = await asyncio.to_thread(probe, settings)
-        assert found.level == "OK", found.sentence
+        bridge.wait_ready()  # it may declare the canary's parts after that
+        await asyncio.to_thread(wait_for, lambda: probe(settings)[0].level == "OK", "the canary comes back", 60)
         canaries = Canaries(settings, [kind for kind in ("rabbitmq", "kafka") if settings.routes_of(kind)])
         (state,) = canaries.states()
         await canaries.once(state)
