@@ -86,13 +86,13 @@ def nothing_but(line: Line, body: bytes) -> None:
 # Moments
 
 
-def test_nothing_is_early_and_nothing_is_more_than_a_second_late(line: Line) -> None:
+def test_nothing_is_early_and_nothing_is_seconds_late(line: Line) -> None:
     seeded = random.Random(1)
     waits_ms = {b"%d" % n: seeded.randint(0, 1500) for n in range(300)}
     sent, got = put_and_receive(line, {body: delay(wait_ms) for body, wait_ms in waits_ms.items()})
     late_ms = [(message.at - sent[message.body]) * 1000 - waits_ms[message.body] for message in got]
     assert min(late_ms) >= -1
-    assert max(late_ms) < 1000
+    assert max(late_ms) < SLOW_S * 1000
 
 
 @pytest.mark.parametrize("wait_ms", [0, -1, -(2**31)])
