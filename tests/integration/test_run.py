@@ -189,7 +189,9 @@ class TestWorkers:
             pids = stage.ready(2)
             bridge.kill()
         wait_for(lambda: not any(map(psutil.pid_exists, pids)), "no worker is left", 20)
-        assert stage.instances().keys() == pids, "no operator stopped them"
+        # The second one counts the first as lost where it needs longer to stop.
+        lost = int(stage.store.hget(f"{{{stage.name}}}:store", "instances_lost") or 0)
+        assert len(stage.instances()) + lost == 2, "no operator stopped them"
         assert bridge.log().count('"stopped"') == 2
         with stage.bridge().start():
             wait_for(lambda: len(stage.instances()) == 1, "they count as lost", 20)
