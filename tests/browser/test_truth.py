@@ -86,7 +86,7 @@ def test_two_seconds_after_the_last_answer_nothing_is_claimed_and_later_the_bann
     world.hung = True
     try:
         page.page.clock.run_for(2_100)
-        expect(page.page.locator(".verdict.wait", has_text="parked, nothing overdue.")).to_contain_text("(2s ago)")
+        expect(page.page.locator(".verdict.wait", has_text="(2s ago)")).to_contain_text("nothing overdue.")
         assert CLAIMS.findall(shown(page)) == []
         expect(page.page.locator(".tile.old")).to_have_count(6)
         for panel in ("Routes", "Canary", "Instances"):
@@ -396,16 +396,17 @@ def test_of_a_message_that_left_the_page_says_what_is_not_kept_and_lists_its_id_
     expect(page.page.get_by_text(re.compile("^Not kept after it left the store"))).to_have_count(2)
 
 
-def test_a_message_that_is_due_this_moment_is_not_overdue_on_the_tile_either(
-    open_page: OpenPage, stand_in: str, world: World
-) -> None:
-    page, late_ms = open_page(stand_in), 34
+def test_a_message_that_is_due_this_moment_is_not_overdue_on_the_tile_either(open_page: OpenPage, url: str) -> None:
+    page, late_ms = open_page(url), 34
 
     def answer(route: Any) -> None:
         found = route.fetch()
         route.fulfill(response=found, json=found.json() | {"overdue": 3, "oldest_overdue_ms": late_ms})
 
     page.page.route("**/api/v1/status*", answer)
+    for _ in range(2):  # the page shows the first one when it asks again
+        with page.page.expect_response("**/api/v1/status*"):
+            pass
     tile = page.page.locator(".tile", has_text="Overdue")
     expect(page.page.locator(".tile.bad")).to_have_count(0)
     expect(tile).to_contain_text("nothing is late")
