@@ -52,13 +52,21 @@ class Kept:
         self._found: dict[str, tuple[float, Any]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def get(self, name: str, fresh_s: float, make: Callable[[], Awaitable[Any]]) -> Any:
-        """Return the answer, made again if it is older than ``fresh_s``. Raises what ``make`` raises."""
+    async def get(
+        self, name: str, fresh_s: float, make: Callable[[], Awaitable[Any]], within_s: float | None = None
+    ) -> Any:
+        """Return the answer, made again if it is older than ``fresh_s``; the last one if that is not done ``within_s``.
+        Raises what ``make`` raises, and ``TimeoutError`` without a last one."""
         async with self._locks.setdefault(name, asyncio.Lock()):
             at, found = self._found.get(name, (0.0, None))
             if not at or time.monotonic() - at > fresh_s:
-                found = await make()
-                self._found[name] = time.monotonic(), found
+                try:
+                    async with asyncio.timeout(within_s):
+                        found = await make()
+                    self._found[name] = time.monotonic(), found
+                except TimeoutError:
+                    if not at:
+                        raise
             return found
 
 

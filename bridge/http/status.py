@@ -7,6 +7,7 @@ import json
 import math
 import time
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
@@ -36,6 +37,8 @@ WINDOW_S = 900
 _SOON_MS = 300_000
 #: How long the timeline of each span is kept, and the lateness.
 _FRESH_S = 2.0
+#: No longer does an overview wait for them.
+_RECENT_S = 1.0
 #: A page that listens for events gets the status this often. More pages than the limit poll instead.
 _EVERY_S, _LISTENERS_MAX = 2.0, 100
 _SPANS: dict[str, tuple[int, int]] = {
@@ -82,7 +85,8 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
         found = Stats(int(time.time() * 1000), 0, 0, 0, 0, None, {}, {}, ())
     else:
         fresh_s = math.inf if overall.age_s else _FRESH_S  # a process that is busy does not ask for more
-        more = await here.kept.get("recent", fresh_s, partial(_recent, here, found.now_ms))
+        with suppress(TimeoutError):  # a store that has just fallen silent: the next overview says so
+            more = await here.kept.get("recent", fresh_s, partial(_recent, here, found.now_ms), _RECENT_S)
     per_s = here.rates.per_second(found.ever, time.monotonic())
     messages = found.waiting + found.dead - found.cold
     return {

@@ -19,7 +19,7 @@ from adapters.memory import MemoryStore
 from bridge.app.canaries import CanaryState
 from bridge.core.errors import StoreSilent, StoreUnavailable
 from bridge.desk.numbers import RouteStats, Stats
-from bridge.http import metrics
+from bridge.http import metrics, status
 from bridge.http.access import Role
 from bridge.http.backend import Rate
 from bridge.http.health import health_routes
@@ -240,6 +240,19 @@ async def test_a_store_that_does_not_answer_is_away_after_a_limit_and_until_it_a
         client.stores.desk = kept  # type: ignore[method-assign]
         client.backend.look.forget()
         assert (await client.client.get("/readyz?verbose")).status_code == 200
+
+
+async def test_an_overview_shows_the_last_lateness_while_the_store_takes_long_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Redis stood still between the numbers and the lateness: the answer took as long as ``redis.timeout``."""
+    monkeypatch.setattr(status, "_FRESH_S", 0.0)
+    async with api() as client:
+        before = (await client.client.get("/api/v1/status")).json()
+        monkeypatch.setattr(status, "_RECENT_S", 0.01)
+        monkeypatch.setattr(status, "_recent", lambda here, now_ms: asyncio.sleep(60))
+        after = (await client.client.get("/api/v1/status")).json()
+    assert after["lateness"] == before["lateness"]
 
 
 async def test_a_probe_does_not_fail_over_looks_that_take_a_moment_longer_than_it_waits(
