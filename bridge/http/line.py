@@ -141,6 +141,10 @@ class Processes:
             total = added(total, frame.metrics)
         return cast("Mapping[str, Any]", total)
 
+    def now(self, part: str) -> list[Mapping[str, float]]:
+        """Return a part of the last numbers of each process: without those of a process that was replaced."""
+        return [frame.metrics[part] for frame in self.frames() if part in frame.metrics]
+
     def peers(self) -> dict[str, bool]:
         """Return whether each server is connected to every process that needs it."""
         found: dict[str, bool] = {}

@@ -114,7 +114,7 @@ class MetricsPage(Collector):
             yield from self._stages(numbers)
             yield from self._loops(numbers)
             if journal := numbers.get("journal"):
-                yield from self._journal(journal)
+                yield from self._journal(journal, self._processes.now("journal"))
         yield from self._connections()
         yield from self._troubles()
         if self._store.up and self._store.stats is not None:
@@ -233,20 +233,20 @@ class MetricsPage(Collector):
             attempts.add_metric([peer, "failed"], failed)
         yield attempts
 
-    def _journal(self, numbers: Mapping[str, float]) -> Iterator[Metric]:
+    def _journal(self, ever: Mapping[str, float], now: Sequence[Mapping[str, float]]) -> Iterator[Metric]:
+        text = "Accepted messages that are not in the journal yet."
+        waiting = sum(numbers["unwritten"] for numbers in now)
+        yield _gauge("postdate_journal_unwritten_messages", text, waiting)
         texts = {
-            "unwritten": ("unwritten_messages", "Accepted messages that are not in the journal yet."),
-            "unwritten_s": ("unwritten_age_seconds", "Age of the oldest of them, summed over processes."),
-            "behind_s": ("behind_seconds", "Age of the oldest move that is not in the journal, summed over processes."),
-            "loader_s": (
-                "loader_behind_seconds",
-                "By how much cold messages come back too late, summed over processes.",
-            ),
+            "unwritten_s": ("unwritten_age", "Age of the oldest of them."),
+            "behind_s": ("behind", "Age of the oldest move that is not in the journal."),
+            "loader_s": ("loader_behind", "By how much cold messages come back too late, at most."),
         }
         for name, (metric, text) in texts.items():
-            yield _gauge(f"postdate_journal_{metric}", text, numbers[name])
-        yield _counter("postdate_journal_errors", "Calls that the journal's database refused.", numbers["errors"])
-        yield _counter("postdate_journal_dropped", "Messages that never got a row.", numbers["dropped"])
+            oldest_s = max((numbers[name] for numbers in now), default=0.0)  # a sum of ages would be no age
+            yield _gauge(f"postdate_journal_{metric}_seconds", text, oldest_s)
+        yield _counter("postdate_journal_errors", "Calls that the journal's database refused.", ever["errors"])
+        yield _counter("postdate_journal_dropped", "Messages that never got a row.", ever["dropped"])
 
     # -- now ----------------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
-"""/metrics over the memory store: what it says while the store is away."""
+"""/metrics over the memory store: while the store is away, and the journal's ages of several processes."""
 
 from __future__ import annotations
 
 import pytest
 
 from bridge.http import metrics
+from bridge.http.line import Frame, Processes
 from tests.api import api
 
 pytestmark = pytest.mark.slow
@@ -30,3 +31,22 @@ async def test_while_the_store_is_away_no_gauge_of_the_store_has_a_sample(monkey
     assert {"postdate_oldest_overdue_seconds", "postdate_parked_messages", "postdate_instances"} <= gone
     assert {"postdate_due_messages", "postdate_route_paused", "postdate_store_memory_bytes"} <= gone
     assert "postdate_build_info" not in gone
+
+
+async def test_the_ages_of_the_journal_are_those_of_the_oldest_process_and_not_their_sum() -> None:
+    processes = Processes(2)
+    for line, process, behind_s in ((0, "dead", 500.0), (0, "a", 14.0), (1, "b", 14.8)):
+        ages = {"unwritten_s": behind_s, "behind_s": behind_s, "loader_s": behind_s}
+        journal = {"unwritten": 3, "errors": 1, "dropped": 2, **ages}
+        processes.take(line, Frame(process, "rabbitmq", 1, "running", "", metrics={"journal": journal}))
+    async with api(processes=processes) as client:
+        lines = (await client.client.get("/metrics")).text.splitlines()
+    found = dict(line.split(" ") for line in lines if line.startswith("postdate_journal_") and "_created" not in line)
+    assert found == {
+        "postdate_journal_unwritten_messages": "6.0",
+        "postdate_journal_unwritten_age_seconds": "14.8",
+        "postdate_journal_behind_seconds": "14.8",
+        "postdate_journal_loader_behind_seconds": "14.8",
+        "postdate_journal_errors_total": "3.0",
+        "postdate_journal_dropped_total": "6.0",
+    }
