@@ -29,6 +29,7 @@ from bridge.desk.protocol import Desk
 from bridge.operate.verdict import Known, few, judge
 from bridge.settings import Webhook
 from bridge.telemetry.printable import as_sentence
+from bridge.telemetry.subject import STORE_FULL
 
 log = structlog.get_logger("postdate")
 
@@ -41,7 +42,8 @@ _TIMEOUT_S = 5.0
 _LEASE_S = 5.0
 #: For how long a loss of messages is an alarm, as it is for the alert PostdateStoreLost.
 _LOSS_MS = 3_600_000
-#: For how long a broker or the journal is in trouble before it is reported: most restarts take less.
+#: For how long a broker or the journal is in trouble before it is reported: most restarts take less. For how long a
+#: full store takes each lease before it has room: at its limit, small writes succeed now and then.
 _LASTS_S = 5.0
 #: Parts of a server without which nothing passes. Other subjects are warnings, or have a report of their own.
 _PARTS = frozenset({"", "intake", "publish", "alarm", "leader", "write", "moves"})
@@ -249,6 +251,8 @@ class WebhookReporter:
         self._sent_at: dict[str, float] = {}
         #: The servers in trouble, and since when.
         self._since: dict[str, float] = {}
+        #: When the store last had no room for the lease.
+        self._full_s = -math.inf
         #: When the store was first asked without an answer; None while it answers.
         self._asked_s: float | None = None
         #: Why the last report was not accepted, "" if it was.
@@ -279,7 +283,7 @@ class WebhookReporter:
         self._asked_s = None
         before = self._reported.with_noted(found.reported) if leads else self._reported
         troubles = servers_in_trouble(found)
-        now = reported(found, after_ms, self._lasting(troubles, before), bool(full))
+        now = reported(found, after_ms, self._lasting(troubles, before), self._is_full(full, before, found))
         news = news_of(before, now, found, troubles, full, after_ms) if leads else list(_of_store(before, now, full))
         report = report_on(news, before, now, found, self._instance)
         if report is None or await self._sent(report, {kind for kind, _ in news}):
@@ -295,6 +299,13 @@ class WebhookReporter:
             return await desk.lead("webhook", self._instance, int(_LEASE_S * 1000)), ""
         except StoreFull as error:
             return False, str(error)
+
+    def _is_full(self, full: str, before: LastReport, found: Stats) -> bool:
+        """Return whether the store is full, or may be yet: it refused a lease lately, or an instance parks nothing."""
+        self._full_s = self._now_s() if full else self._full_s
+        if not before.full or self._now_s() - self._full_s < _LASTS_S:
+            return before.full or bool(full)
+        return any(fault.subject == str(STORE_FULL) for fault in judge(Known(found)).faults)
 
     def _lasting(self, troubles: Mapping[str, str], before: LastReport) -> frozenset[str]:
         """Return the servers that have been in trouble for some seconds, or whose trouble was reported."""

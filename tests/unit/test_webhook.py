@@ -235,6 +235,29 @@ class TestSending:
         assert texts == [full, full, *["postdate: The store has room again."] * 2]
         assert not any(report["store"]["away"] for report in self.sent)
 
+    async def test_a_full_store_that_takes_a_lease_for_a_moment_has_no_room_yet(self) -> None:
+        """At its limit Redis takes small writes now and then. It has room when none is refused, and instances park."""
+
+        async def lead(*_: object) -> bool:
+            raise StoreFull("Redis is at its maxmemory")
+
+        del self.hooks[1]
+        await self.turn()
+        able = self.desk.lead
+        full = replace(CALM, instances={"b-1": {"health": "x", "troubles": {"store full": "nothing is parked"}}})
+        looks: list[tuple[int, Any, Stats]] = [
+            (100, lead, CALM),
+            (101, able, CALM),
+            (104, able, CALM),
+            (105, lead, CALM),
+            (109, able, CALM),
+        ]
+        looks += [(120, able, full), (200, able, full), (201, able, CALM), (202, able, CALM)]
+        for self.now_s, self.desk.lead, self.found in looks:  # type: ignore[method-assign]
+            await self.turn()
+            assert len(self.sent) == 1 + (self.now_s > 200)
+        assert self.sent[1]["text"] == "postdate: The store has room again."
+
     async def test_a_refused_report_is_sent_again(self) -> None:
         await self.turn()
         self.answer = "hooks.example answers 500"
