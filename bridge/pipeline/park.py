@@ -12,6 +12,7 @@ So once a record of a log went back to the source unparked, no later record of t
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,6 +40,8 @@ log = structlog.get_logger("postdate")
 
 #: Messages that are not urgent wait this long for others: a call costs the same for one message and for fifty.
 _GATHER_S = 0.016
+#: A store without room answers, so it is asked again this soon: it may have room at any moment.
+_FULL_S = 1.0
 #: Cancellations, messages with keys of their own, and dead letters in one round, over all routes: a few milliseconds of
 #: work. A message of another route waits for the rest of one round, and for its own.
 _HEAVY_MAX = 128
@@ -209,7 +212,7 @@ class Parker:
                 full = isinstance(error, StoreFull)
                 self._health.say(STORE_FULL, f"nothing is parked: {error}" if full else "")
                 self._health.say(STORE_PARK, "" if full else f"nothing is parked: {error}")
-                await reconnect.wait()
+                await reconnect.wait(most_s=_FULL_S if full else math.inf)
             else:
                 self._health.say(STORE_FULL, "")
                 self._health.say(STORE_PARK, "")

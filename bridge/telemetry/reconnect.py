@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -45,15 +46,16 @@ class Reconnect:
             self._worked_at = time.monotonic()
             self._connected()
 
-    async def wait(self, sooner: asyncio.Event | None = None) -> None:
-        """Wait before the next attempt, at most until ``sooner`` is set."""
+    async def wait(self, sooner: asyncio.Event | None = None, most_s: float = math.inf) -> None:
+        """Wait before the next attempt, at most until ``sooner`` is set, or for ``most_s``."""
         if self._worked_at is not None:
             held = time.monotonic() - self._worked_at >= self._steady_s
             self._failures = 0 if held else self._short
             self._short = 0 if held else self._short + 1
         self._worked_at = None
         with suppress(TimeoutError):
-            async with asyncio.timeout(reconnect_wait_s(self._failures, random.random())):  # noqa: S311 (jitter)
+            wait_s = reconnect_wait_s(self._failures, random.random())  # noqa: S311 (jitter)
+            async with asyncio.timeout(min(wait_s, most_s)):
                 await (sooner or asyncio.Event()).wait()
         self._failures += 1
 

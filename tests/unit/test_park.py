@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from bridge.delay.trust import Trust
 from bridge.parking.identity import shard_for, shard_of
 from bridge.pipeline.decide import SAME_KEY, Cancellation, Parking, Rejection, Step, decide
 from bridge.pipeline.round import next_run, urgent
+from bridge.telemetry import reconnect
 from bridge.telemetry.subject import STORE_AWAY, STORE_FULL, STORE_PARK
 from tests.unit.house import ORDERS, SHARDS, House, turns
 
@@ -375,6 +377,23 @@ async def test_a_full_store_accepts_nothing_and_takes_all_when_there_is_room() -
     await parking
     assert not house.health.troubles().keys() & {STORE_FULL, *STORE_AWAY}
     assert (house.source.left(), house.parked(), len(house.dead())) == (0, 1, 1)
+
+
+@pytest.mark.usefixtures("leaping_time")
+async def test_a_store_that_was_full_for_long_takes_all_within_a_second_of_having_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconnect, "FIRST_S", 0.1)
+    monkeypatch.setattr("bridge.telemetry.reconnect.random.random", lambda: 0.0)
+    house = House()
+    house.memory.full = True
+    house.publish("a", 0)
+    parking = asyncio.create_task(house.park())
+    await asyncio.sleep(57.5)
+    house.memory.full, room_s = False, time.monotonic()
+    await parking
+    assert time.monotonic() - room_s < 1.1
+    assert (house.health.troubles(), house.parked()) == ({}, 1)
 
 
 async def test_deliveries_of_a_lost_connection_are_dropped_once_and_parked_when_they_come_again() -> None:
