@@ -82,7 +82,7 @@ class Look:
         return 0.0 if self._asked_s is None else time.monotonic() - self._asked_s
 
     def answers_s(self) -> float:
-        """Return for how long the store has answered since it last was away; infinity if it never was."""
+        """Return for how long the store has answered since this process saw it away; infinity if it never did."""
         return time.monotonic() - self._back_s
 
     def error(self) -> str:
@@ -119,7 +119,7 @@ class Look:
         self._asked_s = time.monotonic() if self._asked_s is None else self._asked_s
         try:
             found = await (await self._stores.desk()).stats()
-            if self.unanswered_s() > _AWAY_S:
+            if self._at and self.unanswered_s() > _AWAY_S:  # a first answer may be late, and ends no outage
                 self._back_s = time.monotonic()
             self._asked_s = None  # although no caller may have waited for it
             self._last = found, time.monotonic()

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from bridge.core.orders import RouteState, routes_that
@@ -210,14 +209,15 @@ def judge_instances(known: Known) -> list[InstanceVerdict]:
     refuses = known.stats is not None and known.stats.refuses_writes
     if refuses or known.answers_s < STALE_S:
         mute = _MUTE if refuses else _UNHEARD
-        return [_instance(name, local.get(name), running.get(name, mute), None) for name in names]
+        reports = {name: {"troubles": {"instance": f"instance {name} {mute}"}} for name in names} | dict(running)
+        return [_instance(name, local.get(name), reports[name], None) for name in names]
     return [_instance(name, local.get(name), running.get(name), silent.get(name)) for name in names]
 
 
 #: Stands for the report of an instance on another machine that cannot write one.
-_MUTE = MappingProxyType({"health": "it cannot report while Redis refuses writes"})
+_MUTE = "cannot report while Redis refuses writes"
 #: The store is back for less than ``STALE_S``: an instance may be well and not have reported yet.
-_UNHEARD = MappingProxyType({"health": "it has not reported yet since Redis answers again"})
+_UNHEARD = "has not reported yet since Redis answers again"
 
 
 def _instance(

@@ -406,14 +406,27 @@ async def test_a_frozen_instance_is_stale_and_serves_no_route() -> None:
 async def test_a_store_that_is_back_has_old_reports_of_instances_that_live() -> None:
     async with api() as client:
         await client.stores.store.meet(4_000, True, REPORT)
+        await client.get("/status")
+        client.backend.look.forget()
         client.backend.look._asked_s = time.monotonic() - 15
         client.stores.memory.clock.advance(15_000)  # type: ignore[attr-defined]
         (one,) = (await client.get("/status"))["instance_states"]
-        assert (one["state"], one["text"]) == ("trouble", "It has not reported yet since Redis answers again.")
+        text = "Instance memory has not reported yet since Redis answers again."
+        assert (one["state"], one["text"]) == ("trouble", text)
         client.backend.look._back_s = time.monotonic() - 5
         client.backend.look.forget()
         (one,) = (await client.get("/status"))["instance_states"]
         assert one["state"] == "stale"
+
+
+async def test_the_first_answer_to_a_new_process_ends_no_outage_however_late_it_is() -> None:
+    async with api() as client:
+        await client.stores.store.meet(4_000, True, REPORT)
+        client.backend.look._asked_s = time.monotonic() - 15
+        client.stores.memory.clock.advance(20_000)  # type: ignore[attr-defined]
+        status = await client.get("/status")
+        assert status["sentence"].startswith("Trouble: instance memory has been silent for ")
+        assert [one["state"] for one in status["instance_states"]] == ["stale"]
 
 
 async def test_a_process_that_is_silent_for_some_seconds_has_no_rate() -> None:

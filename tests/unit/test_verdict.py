@@ -411,14 +411,14 @@ def test_an_instance_that_cannot_report_because_the_store_refuses_writes_is_not_
     (one,) = judge(Known(full)).instances
     assert (one.state, [fault.text for fault in one.faults]) == (
         InstanceState.TROUBLE,
-        ["it cannot report while Redis refuses writes"],
+        ["instance a-1 cannot report while Redis refuses writes"],
     )
 
 
 def test_nobody_is_called_dead_before_it_could_report_to_a_store_that_is_back() -> None:
     back = replace(CALM, instances={}, silent={"a-1": 17_000})
     soon, later = judge(Known(back, answers_s=1.0)), judge(Known(back, answers_s=STALE_S))
-    assert [fault.text for fault in soon.faults] == ["it has not reported yet since Redis answers again"]
+    assert [fault.text for fault in soon.faults] == ["instance a-1 has not reported yet since Redis answers again"]
     assert [found.instances[0].state for found in (soon, later)] == [InstanceState.TROUBLE, InstanceState.STALE]
 
 
