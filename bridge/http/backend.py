@@ -200,7 +200,7 @@ class Backend:
     async def judged(self, within_s: float = _PATIENCE_S, known_s: float = 0.0) -> tuple[Stats | None, Overall]:
         """Return the numbers of the store, None where it is away or no route has one, and the verdict on all that is
         known ``within_s``. Those of the last look count for ``known_s``."""
-        found, age_s, away, asked, answers = None, 0.0, "", False, False
+        found, age_s, away, asked, answered_since = None, 0.0, "", False, False
         within_s = min(within_s, max(_SOON_S, _PATIENCE_S - self.look.unanswered_s()))
         try:
             found = await self.look.stats(within_s)
@@ -209,6 +209,7 @@ class Backend:
         except (TimeoutError, StoreSilent):
             await asyncio.sleep(_GRACE_S)
             answers = self.processes.store_answers()
+            answered_since = answers and self.processes.store_answers(self.look.unanswered_s())
             found, age_s = self.look.last(math.inf if answers else known_s)
             asked = found is None and (answers or max(within_s, self.look.unanswered_s()) < _PATIENCE_S)
             if not answers and (away := self.look.error() or ("" if asked or found else "the store does not answer")):
@@ -234,7 +235,7 @@ class Backend:
             self.look.answers_s(),
             rate_limits(self.settings),
             age_s,
-            answers,
+            answered_since,
             self.processes.reloading.failure,
         )
         return found, judge(known)

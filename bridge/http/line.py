@@ -153,11 +153,11 @@ class Processes:
                 found[peer] = found.get(peer, True) and there
         return dict(sorted(found.items()))
 
-    def store_answers(self) -> bool:
-        """Return whether the store answers all processes that have reported and use one."""
+    def store_answers(self, within_s: float = _ANSWERED_S) -> bool:
+        """Return whether the store has answered all processes that have reported and use one, ``within_s``."""
         heard = [frame for frame in self.frames() if "redis" in frame.peers and self.silent_s(frame) < _ANSWERED_S]
         return bool(heard) and all(
-            frame.peers["redis"] and frame.store_silent_s + self.silent_s(frame) < _ANSWERED_S for frame in heard
+            frame.peers["redis"] and frame.store_silent_s + self.silent_s(frame) < within_s for frame in heard
         )
 
     def clock_offset_s(self) -> float:

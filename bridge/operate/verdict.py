@@ -82,9 +82,9 @@ class Known:
     ``stats`` is None where the store does not answer, and ``away`` says why; or where it was ``asked`` and may still
     answer; or where no route is ``stored``. ``unready`` is what /readyz reports as missing. ``answers_s``: for how long
     the store has answered since it was away. ``rates`` has the ``max_rate`` of the routes that have a limit. ``age_s``:
-    how old ``stats`` are, where the store has not answered since; else 0. It may have answered the instances
-    (``answers``): then this process is busy, and the store is not away. ``reload``: why the last reload failed, ""
-    if it did not.
+    how old ``stats`` are, where the store has not answered since; else 0. It may have answered the instances after this
+    process asked (``answered_since``): then this process is busy, and the store is not away. ``reload``: why the last
+    reload failed, "" if it did not.
     """
 
     stats: Stats | None = None
@@ -96,7 +96,7 @@ class Known:
     answers_s: float = math.inf
     rates: Mapping[str, float] = field(default_factory=dict)
     age_s: float = 0.0
-    answers: bool = False
+    answered_since: bool = False
     reload: str = ""
 
     @property
@@ -157,7 +157,7 @@ def judge(known: Known) -> Overall:
         return overall
     age = write_duration(max(1, int(known.age_s)) * 1000)
     busy = f"These numbers are {age} old: the store answers the instances, and this page's own process is busy."
-    since = busy if known.answers else f"The store has not answered since, for {age}."
+    since = busy if known.answered_since else f"The store has not answered since, for {age}."
     old = f"{overall.sentence.removeprefix(_WELL)} {since}"
     return overall._replace(level=Severity.WARN if overall.well else overall.level, sentence=old, age_s=known.age_s)
 

@@ -339,6 +339,26 @@ async def test_a_busy_http_process_says_that_its_numbers_are_old_and_not_that_th
     assert f"postdate_ready {up}" in numbers
 
 
+@pytest.mark.parametrize(("silent_s", "busy"), [(2.9, False), (0.0, True)])
+async def test_a_process_blames_itself_once_an_instance_has_an_answer_after_its_own_question(
+    silent_s: float, busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frozen Redis has answered the instances, too, until it froze."""
+    clock = SimpleNamespace(passed_s=0.0)
+    monkeypatch.setattr(stores, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + clock.passed_s))
+    async with api(processes=Processes(1, lambda: 50.0)) as client:
+        await client.stores.store.meet(4_000, True, REPORT)
+        peers = {"redis": True, "rabbitmq": True}
+        frame = Frame("memory", "rabbitmq", 1, "running", "", peers=peers, store_silent_s=silent_s, heard_s=50.0)
+        client.backend.processes.take(0, frame)
+        await client.client.get("/readyz")
+        client.stores.desk = asyncio.Event().wait  # type: ignore[method-assign, assignment]
+        clock.passed_s = 1.0
+        told = (await client.client.get("/readyz")).text
+        assert ("this page's own process is busy." in told) is busy
+        assert ("nothing overdue. The store has not answered since, for 1s." in told) is not busy
+
+
 @pytest.mark.parametrize(
     ("more", "away"),
     [
