@@ -15,6 +15,7 @@ from bridge.desk.severity import CheckResult, fail, failed, ok, warn
 from bridge.desk.topology import Finding, Name, Standing, counts
 from bridge.operate.journals import inspect_journals
 from bridge.operate.stores import at_desk, inspect_store
+from bridge.operate.verdict import makes_late
 from bridge.settings import (
     Settings,
     exposed_files,
@@ -25,7 +26,7 @@ from bridge.settings import (
 from bridge.settings.conflicts import listening_conflicts
 from bridge.settings.process_plan import emptied_stores
 from bridge.telemetry.health import WELL
-from bridge.telemetry.subject import STORE_CONTENTS
+from bridge.telemetry.subject import OVERDUE, STORE_CONTENTS
 
 #: How many parts of a route are named; of more, the number is given.
 _NAMED = 4
@@ -122,8 +123,10 @@ def judged_instances(found: Stats) -> Iterator[CheckResult]:
             yield ok(f"instance {name}", WELL.removesuffix("."))
         else:
             troubles = report.get("troubles")
-            subjects = troubles if isinstance(troubles, Mapping) else ()
-            advice = dict.fromkeys(_advice_on(str(subject)) for subject in subjects)
+            subjects = list(map(str, troubles)) if isinstance(troubles, Mapping) else []
+            if any(map(makes_late, subjects)):
+                subjects = [subject for subject in subjects if subject != str(OVERDUE)]
+            advice = dict.fromkeys(map(_advice_on, subjects))
             yield warn(f"instance {name}", health.removesuffix("."), ". ".join(advice) or "Read its log")
 
 

@@ -16,7 +16,7 @@ from bridge.delay.duration import write_duration
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
 from bridge.telemetry.health import WELL, waits_after_refusal
-from bridge.telemetry.subject import STORE, STORE_CLAIM, STORE_CONTENTS, STORE_PARK
+from bridge.telemetry.subject import OVERDUE, STORE, STORE_CLAIM, STORE_CONTENTS, STORE_PARK
 
 #: A process reports every second. What it said before counts as old after this time.
 STALE_S = 5.0
@@ -145,6 +145,18 @@ def _rank(fault: Fault) -> int:
     return 3
 
 
+def makes_late(subject: str) -> bool:
+    """Return whether a trouble makes messages late: beside it, ``overdue`` is no trouble of its own."""
+    match subject.split(" "):
+        case ["store"] | ["store", "claim" | "park" | "settle"]:
+            return True
+        case ["instance" | "claim" | "confirms" | "refused"] | ["route", _] | ["journal", "cold"]:
+            return True
+        case [_, "intake" | "publish" | "alarm" | "leader" | "transactions", *_]:
+            return True
+    return False
+
+
 def _warns(fault: Fault) -> bool:
     """Return whether a fault of an instance is a warning, and no trouble."""
     return fault.subject == _REFUSED or fault.subject.startswith(_RECREATED)
@@ -170,6 +182,8 @@ def _judged(known: Known) -> Overall:
     faults = [*_away(known), *_alone(known, instances), *_silent([process for process in processes if process.silent])]
     heard = (process.faults for process in processes if not process.silent)
     reported = _merged(fault for found in heard for fault in found if not _repeats(known, fault))
+    if any(makes_late(fault.subject) for fault in (*faults, *reported)):
+        reported = [fault for fault in reported if fault.subject != str(OVERDUE)]
     faults += [fault for fault in reported if not _warns(fault)]
     if not faults:
         faults = [

@@ -79,6 +79,13 @@ class TestState:
         assert advice in found.advice
         assert "Read its log" not in found.advice
 
+    def test_late_messages_of_an_outage_get_the_advice_on_the_outage_alone(self) -> None:
+        for troubles, named in (({"store claim": "x", "overdue": "y"}, False), ({"overdue": "y"}, True)):
+            ill = {"health": "x. y.", "troubles": troubles}
+            (found,) = judged_instances(replace(CALM, instances={"a-1": ill}))
+            assert ("See the subject `overdue`" in found.advice) is named
+            assert ("Bring Redis back" in found.advice) is not named
+
     def test_calm_is_ok(self) -> None:
         assert levels([*judged_instances(CALM), *judged_state(CALM)]) == ["OK", "OK"]
 

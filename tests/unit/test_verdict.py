@@ -358,7 +358,7 @@ def test_messages_that_wait_after_a_refusal_are_a_warning_with_their_number_and_
     overdue = "Overdue: 82, the oldest by 33s."
     assert judge(Known(due, local=local)).sentence == f"{overdue} Warning: {told}."
     late = [replace(HERE, troubles={"overdue": "was due 33s ago", "route orders": PAST})]
-    assert judge(Known(due, local=late)).sentence == f"Trouble: {told}. Troubles: 2. {overdue}"
+    assert judge(Known(due, local=late)).sentence == f"{overdue} Warning: {told}.", "the refusal says why"
     assert judge(Known(CALM, local=local)).well, "the store has none of them"
     dead = replace(CALM, by_route={"orders": RouteStats(dead=3)})
     assert judge(Known(dead, local=local)).well, "dead letters do not wait"
@@ -439,7 +439,6 @@ def test_the_first_trouble_is_what_is_away_and_then_what_follows_from_it() -> No
         "kafka intake",
         "topology",
         "confirms",
-        "overdue",
         "kafka commit",
         "warning",
         "store contents",
@@ -448,6 +447,47 @@ def test_the_first_trouble_is_what_is_away_and_then_what_follows_from_it() -> No
     assert judge(Known(CALM, local=[parks])).sentence.startswith("Trouble: Redis is at its maxmemory.")
     frozen = judge(Known(replace(CALM, silent={"b-2": 9_000}), local=[replace(HERE, troubles=troubles)]))
     assert frozen.sentence.startswith("Trouble: instance b-2 has been silent for 9s: ")
+
+
+OVERDUE = {"overdue": "the oldest overdue message was due 10s ago"}
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "store",
+        "store claim",
+        "rabbitmq publish",
+        "kafka intake",
+        "kafka leader t",
+        "rabbitmq alarm",
+        "confirms",
+        "claim",
+        "route orders",
+    ],
+)
+def test_late_messages_are_no_second_trouble_beside_what_makes_them_late(subject: str) -> None:
+    refused = replace(CALM, claimed=3, by_route={"orders": RouteStats(5, refused=1)})
+    other = replace(HERE, name="b-2", troubles=OVERDUE)
+    overall = judge(Known(refused, local=[replace(HERE, troubles={subject: "it is away", **OVERDUE}), other]))
+    assert [fault.subject for fault in overall.faults if fault.text != "it is away"] in ([], ["instance"])
+    assert "Troubles:" not in overall.sentence
+
+
+def test_late_messages_are_no_second_trouble_while_redis_or_an_instance_is_away() -> None:
+    here = [replace(HERE, troubles=OVERDUE)]
+    assert judge(Known(away=AWAY, local=here)).sentence == f"Trouble: {AWAY}."
+    silent = replace(CALM, claimed=3, silent={"b-2": 9_000})
+    assert [fault.subject for fault in judge(Known(silent, local=here)).faults] == ["instance"]
+    unheard = judge(Known(replace(late(12_000), silent={"b-2": 9_000}), local=here, answers_s=1.0))
+    assert [fault.subject for fault in unheard.faults] == ["instance"]
+    assert (unheard.level, unheard.sentence.endswith(". Overdue: 2, the oldest by 12s.")) == (Severity.FAIL, True)
+
+
+@pytest.mark.parametrize("subject", ["store full", "store contents", "dead letters", "topology", "route orders full"])
+def test_late_messages_are_a_trouble_beside_what_does_not_make_them_late(subject: str) -> None:
+    here = [replace(HERE, troubles={subject: "it is so", **OVERDUE})]
+    assert "overdue" in [fault.subject for fault in judge(Known(replace(CALM, claimed=3), local=here)).faults]
 
 
 def test_nothing_is_delivered_is_not_said_beside_a_store_that_answers_and_nothing_overdue() -> None:
