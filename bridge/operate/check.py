@@ -31,11 +31,9 @@ from bridge.telemetry.subject import OVERDUE, STORE_CONTENTS
 #: How many parts of a route are named; of more, the number is given.
 _NAMED = 4
 _WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS, Standing.AWAY)
-#: What to do about messages that Redis lost.
-_LOST = (
-    "Bring back what is missing: `postdate restore` with a journal, `postdate restore ROUTE --from-intake` on Kafka, "
-    "`postdate import` from a backup"
-)
+#: What to do about messages that Redis lost. With a journal postdate refuses the half on Kafka's intake.
+_FROM_INTAKE = ", `postdate restore ROUTE --from-intake` on Kafka"
+_LOST = f"Bring back what is missing: `postdate restore` with a journal{_FROM_INTAKE}, `postdate import` from a backup"
 
 #: What to do about troubles of instances, by their subject in deploy/messages.md, which has all of them.
 _ADVICE = {
@@ -96,7 +94,7 @@ def _stores(settings: Settings) -> Iterator[CheckResult]:
         yield warn("store", word)
     if stats is not None:
         yield ok("instances", f"running: {instances}")
-        yield from judged_instances(stats)
+        yield from judged_instances(stats, bool(settings.journal.url.get_secret_value()))
     else:
         text = "no postdate instance is running on this store, or it is still starting. Start one with `postdate run`"
         yield warn("instances", text)
@@ -111,7 +109,7 @@ def _journals(settings: Settings) -> Iterator[CheckResult]:
         yield failed("journal", error)
 
 
-def judged_instances(found: Stats) -> Iterator[CheckResult]:
+def judged_instances(found: Stats, journal: bool = False) -> Iterator[CheckResult]:
     """Judge what the instances report. They know of intakes that refuse messages, also without the management API."""
     if found.lost:
         yield warn("instances", found.lost_warning, "Look at its process and its log, and start it again")
@@ -127,7 +125,9 @@ def judged_instances(found: Stats) -> Iterator[CheckResult]:
             if any(map(makes_late, subjects)):
                 subjects = [subject for subject in subjects if subject != str(OVERDUE)]
             advice = dict.fromkeys(map(_advice_on, subjects))
-            yield warn(f"instance {name}", health.removesuffix("."), ". ".join(advice) or "Read its log")
+            text = ". ".join(advice) or "Read its log"
+            text = text.replace(_FROM_INTAKE, "") if journal else text
+            yield warn(f"instance {name}", health.removesuffix("."), text)
 
 
 def _advice_on(subject: str) -> str:

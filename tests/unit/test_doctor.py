@@ -56,9 +56,11 @@ class TestState:
 
     def test_an_instance_whose_store_was_emptied_gets_the_commands_that_bring_messages_back(self) -> None:
         emptied = {"health": "Redis was emptied.", "troubles": {"store contents": "Redis was emptied"}}
-        (found,) = judged_instances(replace(CALM, instances={"a-1": emptied}))
-        for command_line in ("`postdate restore`", "`postdate restore ROUTE --from-intake`", "`postdate import`"):
-            assert command_line in found.advice
+        for journal, from_intake in ((False, True), (True, False)):  # postdate refuses it beside a journal
+            (found,) = judged_instances(replace(CALM, instances={"a-1": emptied}), journal)
+            assert ("`postdate restore ROUTE --from-intake`" in found.advice) is from_intake
+            for command_line in ("`postdate restore`", "`postdate import`"):
+                assert command_line in found.advice
 
     @pytest.mark.parametrize(
         ("subject", "advice"),
