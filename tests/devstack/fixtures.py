@@ -167,8 +167,9 @@ def redis_cluster() -> Iterator[RedisCluster]:
 
 
 @pytest.fixture
-def redis_cluster_url(redis_cluster: RedisCluster) -> str:
-    """The cluster, emptied."""
+def redis_cluster_url(redis_cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The cluster, emptied. Tests of this process wait for a node as long as for a lone server."""
+    monkeypatch.setattr("adapters.redis.cluster._PATIENCE_S", 5.0)
     redis_cluster.wipe()
     return redis_cluster.url
 
