@@ -219,7 +219,9 @@ def _due_ms(ledger: Ledger, message: Published, row: Arrived) -> float:
     """Return the least moment of an arrival: its own, or the one that an operator gave this id."""
     due_ms = message.due_ms
     if message.relative and (not ledger.plan.kafka or message.attempt):
-        due_ms -= _unnoticed_ms(ledger, message) + _stepped_back_ms(ledger, message)
+        # A delay counts from when its message came.
+        until_s = ledger.accepted[message.number].at_s if message.number in ledger.accepted else inf
+        due_ms -= _unnoticed_ms(ledger, message) + _stepped_back_ms(ledger, message.at_s, until_s)
     for deed in ledger.deeds.get(message.number, ()):
         if deed.id != row.id or deed.verb == "cancel" or deed.asked_s > row.at_s:
             continue
@@ -248,11 +250,9 @@ def _unnoticed_ms(ledger: Ledger, message: Published) -> float:
     return sum(max(0.0, ms) for at_s, ms in ledger.world.store.clock.steps if from_s <= at_s <= message.at_s)
 
 
-def _stepped_back_ms(ledger: Ledger, message: Published) -> float:
-    """Return by how much the store's clock stepped back before a message was taken in, from when its delay counts."""
-    accepted = ledger.accepted.get(message.number)
-    until_s = accepted.at_s if accepted is not None else inf
-    return sum(max(0.0, -ms) for at_s, ms in ledger.world.store.clock.steps if message.at_s <= at_s <= until_s)
+def _stepped_back_ms(ledger: Ledger, from_s: float, to_s: float) -> float:
+    """Return by how much the store's clock stepped back between two moments."""
+    return sum(max(0.0, -ms) for at_s, ms in ledger.world.store.clock.steps if from_s <= at_s <= to_s)
 
 
 def _copies(ledger: Ledger) -> Iterator[str]:
@@ -382,7 +382,9 @@ def _replacements(ledger: Ledger) -> Iterator[str]:
             if parked is None or ended is None or ledger.undone_after(ended.at_s) or _stepped(ledger, message):
                 continue
             sent = any(row.sent_s > ended.at_s for row in ledger.arrived[message.number])
-            if sent and parked.at_s < other.at_s and ended.at_ms < message.due_ms - 100:
+            # What was claimed when the other came is not ended by it. A step back may release it afterwards.
+            latest_ms = ended.at_ms + _stepped_back_ms(ledger, other.at_s, ended.at_s)
+            if sent and parked.at_s < other.at_s and latest_ms < message.due_ms - 100:
                 broken.append((message.number, other.number))
     if broken:
         yield f"ended by its producer, and delivered: {_first(broken)} (number, by)"
