@@ -39,9 +39,10 @@ _START = "Start one with `postdate run`"
 
 
 class InstanceState(StrEnum):
-    """How an instance is. ``STALE``: it was running and is silent now, so nothing is known of it."""
+    """How an instance is, by the worst that is known of it. ``STALE``: it was running and is silent now."""
 
     WELL = "well"
+    WARNING = "warning"
     TROUBLE = "trouble"
     STALE = "stale"
 
@@ -106,8 +107,8 @@ class Known:
 
 
 class Overall(NamedTuple):
-    """The verdict. ``sentence`` ends with a full stop; ``level`` is OK if all is well. ``away``: why the store does not
-    answer, as in ``Known``; so is ``age_s``."""
+    """The verdict. ``sentence`` ends with a full stop. ``level`` is OK if all is well, FAIL for a trouble or old
+    numbers, and else WARN. ``away``: why the store does not answer, as in ``Known``; so is ``age_s``."""
 
     level: Severity
     sentence: str
@@ -171,7 +172,7 @@ def judge(known: Known) -> Overall:
     busy = f"These numbers are {age} old: the store answers the instances, and this page's own process is busy."
     since = busy if known.answered_since else f"The store has not answered since, for {age}."
     old = f"{overall.sentence.removeprefix(_WELL)} {since}"
-    return overall._replace(level=Severity.WARN if overall.well else overall.level, sentence=old, age_s=known.age_s)
+    return overall._replace(level=Severity.FAIL, sentence=old, age_s=known.age_s)
 
 
 def _judged(known: Known) -> Overall:
@@ -193,10 +194,8 @@ def _judged(known: Known) -> Overall:
     warnings = sorted([*filter(_warns, reported), *_warnings(known, faults)], key=_rank)
     if faults:
         faults = sorted([*faults, *warnings], key=_rank)
-        hard = known.away or any(instance.state is InstanceState.STALE for instance in instances)
-        level = Severity.FAIL if hard or known.late_ms >= FAILED_MS or not instances else Severity.WARN
         sentence = _of_faults(faults, overdue, _of_some(faults[0], instances, known)) + _ordered(known)
-        return Overall(level, sentence, faults, instances, known.away)
+        return Overall(Severity.FAIL, sentence, faults, instances, known.away)
     if known.asked:
         return Overall(Severity.WARN, "Not known: the store has not answered yet.", (), instances)
     if overdue or warnings:
@@ -252,7 +251,13 @@ def _instance(
             Fault(name, subject, f"instance {name} cannot deliver now" if text == WELL else _bare(text))
             for subject, text in troubles.items()
         ]
-    return InstanceVerdict(name, InstanceState.TROUBLE if faults else InstanceState.WELL, tuple(faults))
+    return InstanceVerdict(name, _state(faults), tuple(faults))
+
+
+def _state(faults: Sequence[Fault]) -> InstanceState:
+    if all(map(_warns, faults)):
+        return InstanceState.WARNING if faults else InstanceState.WELL
+    return InstanceState.TROUBLE
 
 
 def _without_past(instance: InstanceVerdict, known: Known, found: Stats) -> InstanceVerdict:
@@ -265,8 +270,7 @@ def _without_past(instance: InstanceVerdict, known: Known, found: Stats) -> Inst
             if not _is_over(fault, known, found)
         )
     )
-    ill = not all(map(_warns, faults))
-    return instance._replace(faults=faults, state=instance.state if ill else InstanceState.WELL)
+    return instance._replace(faults=faults, state=instance.state if instance.silent else _state(faults))
 
 
 def _is_over(fault: Fault, known: Known, found: Stats) -> bool:
@@ -390,7 +394,8 @@ def _of_some(fault: Fault, instances: Sequence[InstanceVerdict], known: Known) -
     names, served = fault.instance.split(", "), set[str]()
     for name in names:
         served |= _routes_of(name, known)
-    well = (each.name for each in instances if each.state is InstanceState.WELL and each.name not in names)
+    able = (InstanceState.WELL, InstanceState.WARNING)
+    well = (each.name for each in instances if each.state in able and each.name not in names)
     return f"instance {fault.instance}: " if any(served & _routes_of(name, known) for name in well) else ""
 
 

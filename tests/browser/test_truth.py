@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from adapters.memory.memory_sink import HOLD
 from bridge.core.orders import Actor, RouteState
 from bridge.operate import bulk, find
+from bridge.telemetry.subject import Subject
 from tests.browser.conftest import OpenPage
 from tests.browser.watch import Watched
 from tests.browser.world import UNROUTABLE, World
@@ -379,6 +380,26 @@ def test_a_pause_that_holds_due_messages_is_amber(open_page: OpenPage, url: str,
     world.send(0, 3)
     page = open_page(url)
     expect(page.page.locator(".verdict.warn", has_text="Paused: orders (held: 3).")).to_be_visible()
+
+
+def test_a_warning_is_amber_in_the_banner_the_badge_and_the_note_and_beside_a_trouble_red(
+    open_page: OpenPage, url: str, world: World
+) -> None:
+    page = open_page(url)
+    for queue in ("orders", "reminders"):
+        text = f"the queue {queue} was deleted at 10:00. It is consumed again"
+        world.bridges["rabbitmq"].health.say(Subject("rabbitmq", "recreated", queue), text)
+    expect(page.page.locator(".verdict.warn li")).to_have_count(2)
+    expect(page.page.locator(".panel", has_text="Instances").locator(".badge.warn", has_text="warning")).to_be_visible()
+    page.go("#/instances")
+    panel = page.page.locator(".panel", has_text="web-0")
+    expect(panel.locator(".badge.warn", has_text="warning")).to_be_visible()
+    expect(panel.locator(".note:not(.bad-note)", has_text="It is consumed again")).to_be_visible()
+    world.lose_rabbitmq()
+    expect(panel.locator(".badge.bad", has_text="trouble")).to_be_visible()
+    expect(panel.locator(".bad-note")).to_be_visible()
+    page.go("")
+    expect(page.page.locator(".verdict.bad li")).to_have_count(3)
 
 
 def test_of_a_message_that_left_the_page_says_what_is_not_kept_and_lists_its_id_once(

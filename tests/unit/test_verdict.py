@@ -105,7 +105,7 @@ TABLE = {
     ),
     "numbers of a look before the one that has no answer yet": (
         Known(CALM, local=[HERE], age_s=3.2),
-        "WARN",
+        "FAIL",
         "5 parked, next in 1m, nothing overdue. The store has not answered since, for 3s.",
     ),
     "two instances died with one command": (
@@ -140,7 +140,7 @@ TABLE = {
     ),
     "overdue by an instance, and something is being sent": (
         Known(replace(CALM, claimed=1, instances={"a-1": LATE})),
-        "WARN",
+        "FAIL",
         "Trouble: was due 13s ago.",
     ),
     "long overdue": (Known(late(65_000)), "FAIL", "Overdue: 2, the oldest by 1m 5s."),
@@ -177,7 +177,7 @@ TABLE = {
             replace(CALM, instances={}),
             local=[replace(HERE, troubles={"journal": "waiting for the journal: no answer"})],
         ),
-        "WARN",
+        "FAIL",
         "Trouble: waiting for the journal: no answer.",
     ),
     "the only instance is frozen": (
@@ -192,17 +192,17 @@ TABLE = {
     ),
     "the parent of workers is frozen": (
         Known(CALM, local=[HERE, LocalReport("parent", "", 9.0)]),
-        "WARN",
+        "FAIL",
         "Trouble: instance parent has been silent for 9s",
     ),
     "an instance lives and does not reach the store": (
         Known(replace(CALM, instances={}, silent={"a-1": 3_000}), local=[HERE]),
-        "WARN",
+        "FAIL",
         "Trouble: instance a-1 does not report to the store.",
     ),
     "an instance reports a trouble to the store only": (
         Known(replace(CALM, instances={"a-1": ILL})),
-        "WARN",
+        "FAIL",
         "Trouble: the store cannot be reached: it timed out.",
     ),
     "after an outage the report in the store is a beat behind": (
@@ -212,7 +212,7 @@ TABLE = {
     ),
     "an instance that cannot deliver": (
         Known(replace(CALM, instances={"a-1": {"able": False, "health": WELL}})),
-        "WARN",
+        "FAIL",
         "Trouble: instance a-1 cannot deliver now.",
     ),
     "two troubles and overdue messages": (
@@ -227,7 +227,7 @@ TABLE = {
     ),
     "not ready without another trouble": (
         Known(CALM, local=[HERE], unready=[("canary", "no canary of RabbitMQ came back")]),
-        "WARN",
+        "FAIL",
         "Trouble: no canary of RabbitMQ came back.",
     ),
 }
@@ -287,7 +287,10 @@ def test_a_deleted_queue_that_is_consumed_again_is_a_warning_and_never_above_a_l
     again = {"rabbitmq recreated postdate.orders": "the queue was deleted at 10:00. It is consumed again"}
     overall = judge(Known(CALM, local=[replace(HERE, troubles=again)]))
     assert overall.sentence == f"Warning: {again['rabbitmq recreated postdate.orders']}."
-    assert (overall.level, overall.instances[0].state) == (Severity.WARN, InstanceState.WELL)
+    assert (overall.level, overall.instances[0].state) == (Severity.WARN, InstanceState.WARNING)
+    assert judge(Known(stored=False, local=[replace(HERE, troubles=again)])).instances == overall.instances
+    old = judge(Known(CALM, local=[replace(HERE, troubles=again)], age_s=3.2))
+    assert old.level is Severity.FAIL, "of what is now nothing is known"
     for queue in ("recreated", "deleted"):
         troubles = {f"rabbitmq {queue} postdate.orders": "it was deleted", "store contents": "Messages lost: about 7"}
         overall = judge(Known(CALM, local=[replace(HERE, troubles=troubles)]))
@@ -353,7 +356,7 @@ def test_messages_that_wait_after_a_refusal_are_a_warning_with_their_number_and_
     refused = replace(CALM, by_route={"orders": RouteStats(82, refused=82)})
     overall = judge(Known(refused, local=local))
     assert (overall.level, overall.sentence) == (Severity.WARN, f"Warning: {told}.")
-    assert [instance.state for instance in overall.instances] == [InstanceState.WELL]
+    assert [instance.state for instance in overall.instances] == [InstanceState.WARNING]
     due = replace(CALM, overdue=82, by_route={"orders": replace(RouteStats(82, refused=82), oldest_overdue_ms=33_000)})
     overdue = "Overdue: 82, the oldest by 33s."
     assert judge(Known(due, local=local)).sentence == f"{overdue} Warning: {told}."

@@ -34,14 +34,13 @@ function Tile({ name, value, note, tone = "", to, title }) {
 /** A server that has not answered for so long is in trouble, and no longer slow. */
 const HANGS_MS = 6000;
 
-/** Amber: a warning without a trouble, such as a pause. */
-const toneOf = ({ well, level, troubles }) => (well ? "good" : level === "WARN" && !troubles?.length ? "warn" : "bad");
+const TONES = { OK: "good", WARN: "warn" };
 
 /** The verdict of the server, or that there is none: its sentence and its colour. Old figures are never green. */
 export function sentenceOf(now, { error }, age, why) {
   if (error?.status === 401) return [SIGN_IN, "wait"];
   if (error && error.more.sentence == null) return [error.message, "bad"];
-  if (!age || error) return [now.sentence, toneOf(now)];
+  if (!age || error) return [now.sentence, TONES[now.level] ?? "bad"];
   if (why) return [`Not known: the page has not refreshed for ${span(age)} (${why}).`, "wait"];
   if (age < 3000) return [`${now.sentence.replace("All well: ", "")} (${span(age)} ago)`, "wait"];
   return age < HANGS_MS
@@ -53,7 +52,8 @@ export function sentenceOf(now, { error }, age, why) {
 export function Verdict({ now, poll }) {
   const age = useAge(poll);
   const [sentence, tone] = sentenceOf(now ?? {}, poll, age, paused());
-  const troubles = tone === "bad" && !(age && !poll.error) ? (now?.troubles ?? []) : [];
+  const ill = /bad|warn/.test(tone);
+  const troubles = ill && !(age && !poll.error) ? (now?.troubles ?? []) : [];
   return html`<div class=${`verdict ${tone}`} role="status">
     <p><span class="dot" aria-hidden="true"></span>${sentence}</p>
     ${
@@ -65,7 +65,7 @@ export function Verdict({ now, poll }) {
       )}</ul>`
     }
     ${age > 0 && tone === "bad" && html`<p class="dim">The figures below are ${span(age)} old.</p>`}
-    ${/bad|warn/.test(tone) && html`<a href=${link("system", { tab: "doctor" })}>Ask the doctor</a>`}
+    ${ill && html`<a href=${link("system", { tab: "doctor" })}>Ask the doctor</a>`}
   </div>`;
 }
 

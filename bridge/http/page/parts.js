@@ -74,7 +74,7 @@ export function LiveBadge({ is, children }) {
 }
 
 export const InstanceBadge = ({ state }) =>
-  html`<${LiveBadge} is=${{ well: "ok", trouble: "fail", stale: "fail" }[state]}>${state}</${LiveBadge}>`;
+  html`<${LiveBadge} is=${{ well: "ok", warning: "warn" }[state] ?? "fail"}>${state}</${LiveBadge}>`;
 
 /** What stands where a list is empty: a sentence, and the command that would fill it. */
 export const Empty = ({ children, command }) =>

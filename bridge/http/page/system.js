@@ -64,7 +64,7 @@ function Instance({ one, poll }) {
   const late = Object.entries(one.lateness_ms ?? {}).filter(([, ms]) => typeof ms === "number");
   const rows = routeRows(one);
   return html`<${Panel} title=${one.name} of=${poll} tools=${html`<${InstanceBadge} state=${one.state} />`}>
-    ${one.text && html`<p class="note bad-note">${one.text}</p>`}
+    ${one.text && html`<p class=${one.state === "warning" ? "note" : "note bad-note"}>${one.text}</p>`}
     <${Facts} of=${[
       ["Shards", one.shards && `${count(one.shards.length)}: ${one.shards.join(", ")}`],
       ["Lateness", late.map(([name, ms]) => `${name} ${fine(ms)}`).join(" · ")],
