@@ -182,8 +182,6 @@ async def _timeline(here: Backend, span_ms: int, step_ms: int) -> dict[str, Any]
         "step_ms": step_ms,
         "past": await _past(desk, now_ms, span_ms, step_ms),
         "due": await _due(desk, now_ms, span_ms, step_ms),
-        "overdue": found.late,
-        "held": found.held,
     }
 
 

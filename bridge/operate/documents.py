@@ -294,6 +294,7 @@ class RouteFacts(RouteCounts):
     intercept: str = Field(description="of a retry route of RabbitMQ: the queue of its consumers")
     deliver_to: str | list[str] = Field(description="where postdate publishes: an exchange, topic or queue")
     mode: str = Field(description="where messages wait: redis, levels, ladder or native")
+    max_rate: float | None = Field(default=None, description="messages per second; null without a limit")
     received_per_s: float | None = Field(
         default=None,
         description="received by all instances, over 10 s; a route without a store: by the processes beside this API",

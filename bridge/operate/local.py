@@ -356,6 +356,7 @@ class LocalOperator:
             intercept=returns_to or route.intercept,
             deliver_to=returns_to or (list(route.targets) if len(route.targets) > 1 else route.target),
             mode=route.mode,
+            max_rate=route.max_rate or None,
             received_per_s=None,
             delivered_per_s=None,
             served=_served(name, found) if route.stored else None,

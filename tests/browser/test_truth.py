@@ -42,6 +42,21 @@ def js(page: Watched, code: str, *given: Any) -> Any:
     )
 
 
+def alter_status(page: Watched, more: dict[str, Any]) -> None:
+    """Let the page read other numbers, of all messages and of each route, and wait until it has them."""
+
+    def answer(asked: Any) -> None:
+        found = asked.fetch()
+        status = found.json() | more
+        status["routes"] = [route | more for route in status["routes"]]
+        asked.fulfill(response=found, json=status)
+
+    page.page.route("**/api/v1/status*", answer)
+    for _ in range(2):  # the page shows the first one when it asks again
+        with page.page.expect_response("**/api/v1/status*"):
+            pass
+
+
 def test_while_the_store_is_away_all_figures_have_an_age_and_nothing_is_claimed(
     open_page: OpenPage, url: str, world: World
 ) -> None:
@@ -402,6 +417,15 @@ def test_a_warning_is_amber_in_the_banner_the_badge_and_the_note_and_beside_a_tr
     expect(page.page.locator(".verdict.bad li")).to_have_count(3)
 
 
+def test_the_rate_limit_of_a_route_stands_beside_what_it_holds(open_page: OpenPage, url: str) -> None:
+    page = open_page(url)
+    alter_status(page, {"held": 12, "max_rate": 0.25})
+    row = page.page.get_by_role("row", name=re.compile("^orders"))
+    expect(row.locator("td", has_text="held 12")).to_contain_text("max_rate 0.25/s")
+    page.go("#/routes")
+    expect(page.page.locator("dl.facts div", has_text="Rate limit").first).to_contain_text("0.25/s")
+
+
 def test_of_a_message_that_left_the_page_says_what_is_not_kept_and_lists_its_id_once(
     open_page: OpenPage, url: str, world: World
 ) -> None:
@@ -417,20 +441,24 @@ def test_of_a_message_that_left_the_page_says_what_is_not_kept_and_lists_its_id_
     expect(page.page.get_by_text(re.compile("^Not kept after it left the store"))).to_have_count(2)
 
 
-def test_a_message_that_is_due_this_moment_is_not_overdue_on_the_tile_either(open_page: OpenPage, url: str) -> None:
-    page, late_ms = open_page(url), 34
-
-    def answer(route: Any) -> None:
-        found = route.fetch()
-        route.fulfill(response=found, json=found.json() | {"overdue": 3, "oldest_overdue_ms": late_ms})
-
-    page.page.route("**/api/v1/status*", answer)
-    for _ in range(2):  # the page shows the first one when it asks again
-        with page.page.expect_response("**/api/v1/status*"):
-            pass
+def test_a_message_that_is_due_this_moment_is_overdue_nowhere_and_later_everywhere(
+    open_page: OpenPage, url: str
+) -> None:
+    page, late = open_page(url), {"overdue": 3, "oldest_overdue_ms": 34}
+    alter_status(page, late)
     tile = page.page.locator(".tile", has_text="Overdue")
+    chart = page.page.locator(".timeline .chart")
+    rows = page.page.locator("table.routes")
     expect(page.page.locator(".tile.bad")).to_have_count(0)
     expect(tile).to_contain_text("nothing is late")
-    late_ms = 1_000
+    assert "overdue" not in (chart.get_attribute("aria-label") or "")
+    expect(rows).not_to_contain_text("overdue")
+    page.go("#/routes")
+    expect(page.page.locator("dd.bad, dd .bad")).to_have_count(0)
+    late["oldest_overdue_ms"] = 1_000
+    expect(page.page.locator("dd .bad", has_text="3, oldest 1s").first).to_be_visible()
+    page.go("")
     expect(tile).to_contain_text("oldest 1s")
     expect(tile.locator("strong")).to_have_text("3")
+    expect(chart).to_have_attribute("aria-label", re.compile("overdue 3"))
+    expect(rows.get_by_text("overdue 1s")).to_have_count(5)

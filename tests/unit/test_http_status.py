@@ -73,6 +73,7 @@ async def test_a_rate_that_a_reload_changed_is_the_one_in_the_sentence(monkeypat
             client.backend.processes.follow(limited(rate))
             for sentence in ((await client.get("/status"))["sentence"], (await client.client.get("/readyz")).text):
                 assert f"its max_rate of {rate}/s is below what comes in" in sentence
+            assert [route["max_rate"] for route in (await client.get("/routes"))["routes"]] == [rate, None]
 
 
 async def test_a_failed_reload_is_a_warning_of_page_and_readyz_until_a_reload_works() -> None:
@@ -594,6 +595,7 @@ async def test_the_timeline_has_what_is_due_in_each_step_after_now() -> None:
         assert sum(one["count"] for one in told["due"]) == 3
         assert max(one["count"] for one in told["due"]) == 2
         assert told["due"][0]["at_ms"] == told["now_ms"]
+        assert "overdue" not in told, "the page shows one number, that of the status"
         await client.get("/timeline", 422, span="2h")
 
 

@@ -17,7 +17,7 @@ import {
   When,
 } from "./parts.js";
 import { address, go, link, paused, status, statusPoll, useAge, useSeconds } from "./state.js";
-import { LATE_MS, RATES, RouteState, RouteVerbs } from "./routes.js";
+import { lateOf, RATES, RouteState, RouteVerbs } from "./routes.js";
 import { Timeline } from "./timeline.js";
 import { bytes, count, fine, rate, short, span } from "./words.js";
 
@@ -88,7 +88,7 @@ function Tiles({ now, poll }) {
       : now.next_due_ms > soon
         ? `next in ${span(now.next_due_ms - soon)}`
         : "next is due now";
-  const late = now.oldest_overdue_ms >= LATE_MS ? now.overdue : 0;
+  const late = lateOf(now) || 0;
   const took = now.lateness ?? {};
   return html`<${Old.Provider} value=${useAge(poll)}><div class="tiles">
     <${Tile} name="Parked" value=${short(now.parked)} title=${count(now.parked)} to=${link("messages")}
@@ -125,9 +125,9 @@ export function RoutesTable({ routes }) {
         <span class="sub">${one.intercept} → ${[].concat(one.deliver_to).join(", ")}</span></th>
       <td><${RouteState} route=${one} /></td>
       <td class="num">${rate(one.received_per_s)}</td><td class="num">${rate(one.delivered_per_s)}</td>
-      <td class="num">${count(one.parked)}${one.held ? html`<span class="sub">held ${count(one.held)}</span>` : ""}</td>
+      <td class="num">${count(one.parked)}${one.held ? html`<span class="sub">held ${count(one.held)}</span>` : ""}${one.max_rate && html`<span class="sub">max_rate ${one.max_rate}/s</span>`}</td>
       <td class="num">${one.dead ? html`<a class="bad" href=${link("messages", { state: "dead", route: one.name })}>${count(one.dead)}</a>` : count(one.dead)}</td>
-      <td>${one.overdue && one.oldest_overdue_ms > LATE_MS ? html`<span class="bad">overdue ${span(one.oldest_overdue_ms)}</span>` : html`<${Next} ms=${one.next_due_ms} />`}</td>
+      <td>${lateOf(one) ? html`<span class="bad">overdue ${span(one.oldest_overdue_ms)}</span>` : html`<${Next} ms=${one.next_due_ms} />`}</td>
       <td class="acts"><${RouteVerbs} route=${one} /></td>
     </tr>`,
     )}
@@ -175,7 +175,7 @@ export function Overview() {
     </div>
     <${Panel} title="Timeline" kind="wide" of=${line} tools=${html`<${Choice} label="Span" options=${SPANS} value=${chosen} onChange=${(span) => go("", { span })} />`}>
       <${Trouble} error=${!poll.error && line.error} />
-      ${line.data ? html`<${Timeline} data=${line.data} name=${chosen} />` : line.error ? html`<${Unknown} error=${line.error} />` : html`<div class="timeline wait"></div>`}
+      ${line.data ? html`<${Timeline} data=${line.data} name=${chosen} late=${now && lateOf(now)} />` : line.error ? html`<${Unknown} error=${line.error} />` : html`<div class="timeline wait"></div>`}
     </${Panel}>
     <div class="columns">
       <${Panel} title="Routes" of=${poll}>

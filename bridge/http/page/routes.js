@@ -67,10 +67,9 @@ export function RouteVerbs({ route }) {
 export const RATES =
   "The last 10 s, of all instances. Routes without a store count only in the processes that run beside this page.";
 
-/** A message that is due this moment counts as overdue until it is claimed. Later than this, it is late. */
-export const LATE_MS = 1000;
-const lateOrRunning = ({ refused, unconfirmed, overdue, oldest_overdue_ms }) =>
-  refused ? "refused" : unconfirmed || (overdue && oldest_overdue_ms > LATE_MS) ? "late" : "running";
+/** How many messages are late, of a route or of all. One that is due this moment counts as overdue until it is claimed. */
+export const lateOf = (one) => one.oldest_overdue_ms >= 1000 && one.overdue;
+const lateOrRunning = (one) => (one.refused ? "refused" : one.unconfirmed || lateOf(one) ? "late" : "running");
 
 /** The state of a route. One that no instance serves, or that nothing leaves, does not run, whatever was ordered. */
 export function RouteState({ route }) {
@@ -99,11 +98,12 @@ const Card = ({ one, poll }) =>
     ["Out", html`<span title=${RATES}>${rate(one.delivered_per_s)}</span>`],
     ["Parked", html`<a href=${link("messages", { route: one.name })}>${count(one.parked)}</a>`],
     ["Held", count(one.held)],
+    ["Rate limit", one.max_rate && `${one.max_rate}/s`],
     ["Refused", one.refused ? `${count(one.refused)}, waiting for another try` : "none"],
     ["Dead", html`<a href=${link("messages", { route: one.name, state: "dead" })}>${count(one.dead)}</a>`],
     [
       "Overdue",
-      one.overdue
+      lateOf(one)
         ? html`<span class="bad">${count(one.overdue)}, oldest ${span(one.oldest_overdue_ms)}</span>`
         : "none",
     ],

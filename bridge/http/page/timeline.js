@@ -26,11 +26,11 @@ function columns(data) {
 }
 
 /** A sentence for those who do not see the chart. */
-function summary(data, name) {
+function summary(data, name, overdue) {
   const past = data.past.reduce((sum, slot) => sum + slot.count, 0);
   const late = data.past.reduce((sum, slot) => sum + slot.count - slot.late[0], 0);
   const due = data.due.reduce((sum, slot) => sum + slot.count, 0);
-  return `Last ${name}: delivered ${count(past)}, of these late by more than 100ms: ${count(late)}. Next ${name}: due ${count(due)}.`;
+  return `Last ${name}: delivered ${count(past)}, of these late by more than 100ms: ${count(late)}. Next ${name}: due ${count(due)}${overdue ? `, overdue ${count(overdue)}` : ""}.`;
 }
 
 function described(data, at) {
@@ -54,9 +54,9 @@ function drawHalves(chart, colour, data) {
   ctx.restore();
 }
 
-function drawNow(chart, colour, data) {
+function drawNow(chart, colour, { now_ms, late }) {
   const { ctx, bbox } = chart;
-  const middle = Math.round(chart.valToPos(data.now_ms / 1000, "x", true));
+  const middle = Math.round(chart.valToPos(now_ms / 1000, "x", true));
   const ratio = devicePixelRatio;
   ctx.save();
   ctx.fillStyle = colour("--ink");
@@ -67,9 +67,8 @@ function drawNow(chart, colour, data) {
   ctx.fillStyle = colour("--dim");
   ctx.fillText("delivered", middle - 8 * ratio, bbox.top - 15 * ratio);
   ctx.textAlign = "left";
-  const overdue = data.overdue ? `due, and overdue: ${count(data.overdue)}` : "due";
-  ctx.fillStyle = data.overdue ? colour("--bad") : colour("--dim");
-  ctx.fillText(overdue, middle + 8 * ratio, bbox.top - 15 * ratio);
+  if (late) ctx.fillStyle = colour("--bad");
+  ctx.fillText(late ? `due, and overdue: ${count(late)}` : "due", middle + 8 * ratio, bbox.top - 15 * ratio);
   ctx.restore();
 }
 
@@ -148,14 +147,14 @@ function splits(data) {
   return [-1, -0.5, 0, 0.5, 1].map((share) => (data.now_ms + share * data.span_ms) / 1000);
 }
 
-export function Timeline({ data, name }) {
+export function Timeline({ data, name, late }) {
   const box = useRef();
   const chart = useRef(null);
   const latest = useRef(data);
   const [point, setPoint] = useState(null);
   const look = theme.use();
   zone.use();
-  latest.current = data;
+  latest.current = { ...data, late };
   useEffect(() => {
     const make = () => {
       chart.current?.destroy();
@@ -175,7 +174,7 @@ export function Timeline({ data, name }) {
       chart.current = null;
     };
   }, [look, zone.get()]);
-  useEffect(() => chart.current?.setData(columns(data)), [data]);
+  useEffect(() => chart.current?.setData(columns(data)), [data, late]);
   const open = () => {
     const slot = point == null ? null : data.due[point - data.past.length];
     if (!slot) return;
@@ -183,7 +182,7 @@ export function Timeline({ data, name }) {
     go("messages", { due: "custom", due_after: text(slot.at_ms), due_before: text(slot.at_ms + data.step_ms) });
   };
   return html`<figure class="timeline">
-    <div class="chart" ref=${box} role="img" aria-label=${summary(data, name)} onClick=${open}></div>
+    <div class="chart" ref=${box} role="img" aria-label=${summary(data, name, late)} onClick=${open}></div>
     <figcaption>
       <span class="legend">
         ${CLASSES.map(([label], place) => html`<span class="key"><i class=${`late-${place}`}></i>${label}</span>`)}
