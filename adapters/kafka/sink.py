@@ -9,6 +9,7 @@ named window for duplicates.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -44,8 +45,8 @@ from bridge.telemetry.reconnect import Reconnect, keep_connected
 from bridge.telemetry.subject import Subject
 
 _SUBJECT = Subject("kafka", "publish")
-#: Interval of asking whether any broker answers.
-_ASK_S = 5.0
+#: Interval of asking whether any broker answers, and while none does.
+_ASK_S, _ASK_AWAY_S = 5.0, 1.0
 _ANSWER_S = 3.0
 #: Interval of looking for answers that are overdue.
 _LOOK_S = 0.5
@@ -140,6 +141,7 @@ class KafkaSink(Generic[L]):
         self._messages = 0
         self._bytes = 0
         self._confirmed: list[Result[L]] = []
+        self._confirmed_s = -math.inf
 
     def follow(self, outs: Mapping[str, KafkaOut]) -> None:
         """Use these ways out from now on."""
@@ -247,7 +249,10 @@ class KafkaSink(Generic[L]):
     def _give_confirmed(self) -> None:
         results, self._confirmed = self._confirmed, []
         if results:
+            self._confirmed_s = time.monotonic()
             self._give(results)
+            if not self._reachable and self._producer is not None:
+                self._reached(True)
 
     def _give(self, results: list[Result[L]]) -> None:
         self._messages -= len(results)
@@ -336,8 +341,11 @@ class KafkaSink(Generic[L]):
 
     async def _keep_asking(self, producer: AIOKafkaProducer) -> None:
         while True:
-            self._reached(await answers(producer.client, _ANSWER_S))
-            await asyncio.sleep(_ASK_S)
+            asked_s = time.monotonic()
+            there = await answers(producer.client, _ANSWER_S)
+            if there or self._confirmed_s < asked_s:  # one that has confirmed meanwhile is asked again
+                self._reached(there)
+            await asyncio.sleep(_ASK_S if there else _ASK_AWAY_S)
 
     def _reached(self, reached: bool) -> None:
         if reached:
