@@ -176,14 +176,21 @@ def test_what_cannot_work_is_refused_in_one_sentence(
     assert sentence in refusal(tools, *options)
 
 
-def test_the_notes_name_the_commands_that_a_new_user_needs(tools: ChartTools, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("values", "role"), [(LEAST, "admin"), (FULL, "viewer")], ids=["generated", "own"])
+def test_the_notes_name_the_commands_that_a_new_user_needs(
+    tools: ChartTools, tmp_path: Path, values: Path, role: str
+) -> None:
     # Helm shows notes only after it has asked a cluster.
     shutil.copytree(CHART, tmp_path / "postdate")
     (tmp_path / "postdate/templates/shown.yaml").write_text(
         'kind: Notes\ntext: |\n  {{- include (print $.Template.BasePath "/NOTES.txt") . | nindent 2 }}\n'
     )
-    done = tools.run_helm("template", "r", tmp_path / "postdate", "--values", LEAST)
+    done = tools.run_helm("template", "r", tmp_path / "postdate", "--values", values)
     assert done.returncode == 0, done.stderr
-    notes = objects(done.stdout)["Notes"]["text"]
-    assert "kubectl -n default rollout status deployment/r-postdate" in notes
-    assert "-o go-template='{{.data.admin_token | base64decode}}'" in notes
+    made = objects(done.stdout)
+    notes = made["Notes"]["text"]
+    assert f"kubectl -n default rollout status deployment/{made['Deployment']['metadata']['name']}" in notes
+    # A Secret of the user may have the viewer token alone.
+    assert f"with the {role} token" in notes
+    assert f"-o go-template='{{{{.data.{role}_token | base64decode}}}}'" in notes
+    assert ("admin_token" in notes) == (role == "admin")
