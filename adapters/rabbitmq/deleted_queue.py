@@ -30,9 +30,10 @@ def deleted(intake: IntakeQueue, now_ms: int) -> str:
     return f"{_lost(intake, now_ms)}. Until postdate consumes it again, {intake.without}"
 
 
-def recreated(intake: IntakeQueue, deleted_ms: int) -> str:
-    """Return the warning for a queue that was deleted then and is consumed again, without a full stop. Pure."""
-    return f"{_lost(intake, deleted_ms)}. It is consumed again, and new messages are delayed"
+def recreated(intake: IntakeQueue, deleted_ms: int, now_ms: int) -> str:
+    """Return the warning for a queue that was deleted then and is consumed again now, without a full stop. Pure."""
+    since = write_moment(-(-now_ms // 1000) * 1000)  # the end of the second, for the same reason as the deletion
+    return f"{_lost(intake, deleted_ms)}. It has been consumed again since {since}, and new messages are delayed"
 
 
 def _lost(intake: IntakeQueue, deleted_ms: int) -> str:

@@ -343,7 +343,7 @@ class RabbitSource:
         if deleted_ms := self._deleted_ms.pop(intake.queue, 0):
             self._health.say(Subject("rabbitmq", "deleted", intake.queue), "")
             warning = Subject("rabbitmq", "recreated", intake.queue)
-            self._health.say(warning, recreated(intake, deleted_ms), DELETED_SHOWN_S)
+            self._health.say(warning, recreated(intake, deleted_ms, self._clock.now_ms()), DELETED_SHOWN_S)
 
     async def _declare_again(self, subject: Subject) -> None:
         """Recreate a deleted queue, if postdate may: without it, delayed messages are delivered at once."""

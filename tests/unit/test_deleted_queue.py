@@ -88,9 +88,10 @@ def test_the_sentence_names_the_queue_its_route_and_the_moment() -> None:
 
 
 def test_a_queue_that_is_consumed_again_lets_nothing_pass_undelayed_any_more() -> None:
-    assert recreated(IntakeQueue("orders", QUEUE, frozenset()), 1_800_000_000_437) == (
+    assert recreated(IntakeQueue("orders", QUEUE, frozenset()), 1_800_000_000_437, 1_800_000_002_001) == (
         f"the intake queue {QUEUE} of route orders was deleted at 2027-01-15T08:00:00.000Z. Messages in it that were "
-        "not parked yet are lost. It is consumed again, and new messages are delayed"
+        "not parked yet are lost. It has been consumed again since 2027-01-15T08:00:03.000Z, and new messages are "
+        "delayed"
     )
 
 
