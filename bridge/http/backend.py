@@ -200,27 +200,11 @@ class Backend:
     async def judged(self, within_s: float = _PATIENCE_S, known_s: float = 0.0) -> tuple[Stats | None, Overall]:
         """Return the numbers of the store, None where it is away or no route has one, and the verdict on all that is
         known ``within_s``. Those of the last look count for ``known_s``."""
-        found, age_s, away, asked, answered_since = None, 0.0, "", False, False
-        within_s = min(within_s, max(_SOON_S, _PATIENCE_S - self.look.unanswered_s()))
-        try:
-            found = await self.look.stats(within_s)
-        except Refused:  # no route has a store, and none is left over
-            pass
-        except (TimeoutError, StoreSilent):
-            await asyncio.sleep(_GRACE_S)
-            answers = self.processes.store_answers()
-            answered_since = answers and self.processes.store_answers(self.look.unanswered_s())
-            found, age_s = self.look.last(math.inf if answers else known_s)
-            asked = found is None and (answers or max(within_s, self.look.unanswered_s()) < _PATIENCE_S)
-            if not answers and (away := self.look.error() or ("" if asked or found else "the store does not answer")):
-                found, age_s = None, 0.0
-        except PostdateError as error:
-            away = str(error)
-        known = Known(
-            found,
-            away,
-            self.settings.uses_store,
-            [
+        store = await self._look(min(within_s, max(_SOON_S, _PATIENCE_S - self.look.unanswered_s())), known_s)
+        known = replace(
+            store,
+            stored=self.settings.uses_store,
+            local=[
                 LocalReport(
                     frame.process,
                     frame.broker,
@@ -230,15 +214,30 @@ class Backend:
                 )
                 for frame in self.processes.frames()
             ],
-            self._unready(),
-            asked,
-            self.look.answers_s(),
-            rate_limits(self.settings),
-            age_s,
-            answered_since,
-            self.processes.reloading.failure,
+            unready=self._unready(),
+            answers_s=self.look.answers_s(),
+            rates=rate_limits(self.settings),
+            reload=self.processes.reloading.failure,
         )
-        return found, judge(known)
+        return known.stats, judge(known)
+
+    async def _look(self, within_s: float, known_s: float) -> Known:
+        """Return what is known of the store: its numbers, those of the last look with their age, or why it is away."""
+        try:
+            return Known(await self.look.stats(within_s))
+        except Refused:  # no route has a store, and none is left over
+            return Known()
+        except (TimeoutError, StoreSilent):
+            await asyncio.sleep(_GRACE_S)
+        except PostdateError as error:
+            return Known(away=str(error))
+        answers, unanswered_s = self.processes.store_answers(), self.look.unanswered_s()
+        found, age_s = self.look.last(math.inf if answers else known_s)
+        asked = found is None and (answers or max(within_s, unanswered_s) < _PATIENCE_S)
+        if not answers and (away := self.look.error() or ("" if asked or found else "the store does not answer")):
+            return Known(away=away)
+        since = answers and self.processes.store_answers(unanswered_s)
+        return Known(found, asked=asked, age_s=age_s, answered_since=since)
 
     async def judged_soon(self) -> Overall:
         """Return the verdict for a probe, which has no patience."""
