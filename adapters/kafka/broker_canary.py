@@ -38,9 +38,7 @@ def declare_canary(settings: Settings) -> None:
     declaring.declare(settings)
 
 
-def round_trip(
-    settings: Settings, delay_ms: int, wait_s: float, sent: Callable[[], None] = lambda: None
-) -> float | None:
+def round_trip(settings: Settings, delay_ms: int, wait_s: float, sent: Callable[[], None]) -> float | None:
     """Write a delayed record and wait for it. Return how late (s) it came; None if it did not come in ``wait_s``.
 
     Raises ``BrokerUnavailable``, and ``Refused`` where the canary's topics are missing or may not be used.

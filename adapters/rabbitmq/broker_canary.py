@@ -43,9 +43,7 @@ def declare_canary(settings: Settings) -> None:
     declaring.declare(settings)
 
 
-def round_trip(
-    settings: Settings, delay_ms: int, wait_s: float, sent: Callable[[], None] = lambda: None
-) -> float | None:
+def round_trip(settings: Settings, delay_ms: int, wait_s: float, sent: Callable[[], None]) -> float | None:
     """Publish a delayed message and wait for it. Return how late (s) it came; None if it did not come in ``wait_s``.
 
     Raises ``BrokerUnavailable``, and ``Refused`` where the canary's exchanges are missing or may not be used.

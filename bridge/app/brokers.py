@@ -205,9 +205,7 @@ class BrokerCanary(Protocol):
         """Declare the canary's route, the only one in ``settings``, and what it delivers to. Blocking. Raises as
         ``declare``."""
 
-    def round_trip(
-        self, settings: Settings, delay_ms: int, wait_s: float, sent: Callable[[], None] = lambda: None
-    ) -> float | None:
+    def round_trip(self, settings: Settings, delay_ms: int, wait_s: float, sent: Callable[[], None]) -> float | None:
         """Send a canary, and call ``sent`` when the broker has it. Return how late (s) it came back; None if it did not
         within ``wait_s`` of its due moment. Blocking. Raises ``Refused`` where the canary's route does not exist."""
 

@@ -62,7 +62,8 @@ def probe(settings: Settings) -> list[CheckResult]:
 def _probed(settings: Settings, kind: BrokerKind) -> CheckResult:
     subject = f"canary of {TITLES[kind]}"
     try:
-        late_s = broker_of(kind).canary.round_trip(canary_settings(settings, kind), settings.canary.delay, LOST_S)
+        own, delay_ms = canary_settings(settings, kind), settings.canary.delay
+        late_s = broker_of(kind).canary.round_trip(own, delay_ms, LOST_S, lambda: None)
     except PostdateError as error:
         return failed(subject, error)
     if late_s is None:
