@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -55,6 +56,19 @@ def calm(line: Line) -> Page:
 def _held(page: Page) -> bool:
     names = ("postdate_route_paused", "postdate_held_messages")
     return any(value for name, value in page[0].items() if name.startswith(names))
+
+
+@contextmanager
+def started(
+    rabbitmq: RabbitMQ, redis: Redis, folder: Path, more: Mapping[str, object] = MappingProxyType({})
+) -> Iterator[tuple[Line, HttpLine, Page]]:
+    """A line of its own with a bridge that is ready, and its page."""
+    http = HttpLine()
+    with Line(rabbitmq.url, redis.url, folder, {**http.settings, **more}) as line:
+        line.command = FRESH_PAGE
+        line.start()
+        http.wait("/readyz", 200)
+        yield line, http, scraped(http)
 
 
 def page_with(name: str, value: float, canary: bool = True) -> Page:
@@ -204,12 +218,8 @@ def test_a_redis_that_is_nearly_full_fires_its_alert(
 def test_a_broker_that_confirms_nothing_and_keeps_its_connection_fires_its_alert(
     own_rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path
 ) -> None:
-    http, waits = HttpLine(), 'postdate_unconfirmed_seconds{instance="a"}'
-    with Line(own_rabbitmq.url, redis_server.url, tmp_path, http.settings) as line:
-        line.command = FRESH_PAGE
-        line.start()
-        http.wait("/readyz", 200)
-        before = scraped(http)
+    waits = 'postdate_unconfirmed_seconds{instance="a"}'
+    with started(own_rabbitmq, redis_server, tmp_path) as (line, http, before):
         assert before[0][waits] == 0
         line.publish(Props([delay(3000)]), b"unconfirmed")
         wait_for(lambda: line.stored() == 1, "it is parked")
@@ -227,12 +237,8 @@ def test_a_broker_that_confirms_nothing_and_keeps_its_connection_fires_its_alert
 def test_an_intake_queue_that_is_deleted_fires_its_alert(
     rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path
 ) -> None:
-    http, lost = HttpLine(), 'postdate_troubles{instance="a",part="recreated",peer="rabbitmq"}'
-    with Line(rabbitmq.url, redis_server.url, tmp_path, http.settings) as line:
-        line.command = FRESH_PAGE
-        line.start()
-        http.wait("/readyz", 200)
-        before = scraped(http)
+    lost = 'postdate_troubles{instance="a",part="recreated",peer="rabbitmq"}'
+    with started(rabbitmq, redis_server, tmp_path) as (line, http, before):
         assert lost not in before[0]
         check_firing(set(), before, before, tmp_path)
         line.delete_queue(line.intake)
@@ -242,11 +248,8 @@ def test_an_intake_queue_that_is_deleted_fires_its_alert(
 
 
 def test_a_redis_that_is_emptied_fires_its_alert(rabbitmq: RabbitMQ, start_redis: StartRedis, tmp_path: Path) -> None:
-    http, redis, lost = HttpLine(), start_redis(), 'postdate_store_loss_timestamp_seconds{instance="a"}'
-    with Line(rabbitmq.url, redis.url, tmp_path, http.settings) as line:
-        line.command = FRESH_PAGE
-        line.start()
-        http.wait("/readyz", 200)
+    redis, lost = start_redis(), 'postdate_store_loss_timestamp_seconds{instance="a"}'
+    with started(rabbitmq, redis, tmp_path) as (line, http, _):
         line.publish(Props([delay(3_600_000)]), b"lost")
         before = wait_page(http, "postdate_parked_messages", 1)
         assert before[0][lost] == 0
@@ -275,15 +278,10 @@ def test_a_redis_that_is_away_fires_the_alerts_of_connection_readiness_and_canar
 def test_a_journal_whose_database_is_away_fires_its_alerts(
     rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path
 ) -> None:
-    http = HttpLine()
     with ExitStack() as opened:
         database = opened.enter_context(need(DATABASES["postgresql"]))
         journal = {"journal": {"url": database.url, "cold_after": "1m"}}
-        line = opened.enter_context(Line(rabbitmq.url, redis_server.url, tmp_path, {**http.settings, **journal}))
-        line.command = FRESH_PAGE
-        line.start()
-        http.wait("/readyz", 200)
-        before = scraped(http)
+        line, http, before = opened.enter_context(started(rabbitmq, redis_server, tmp_path, journal))
         check_firing(set(), before, before, tmp_path)
         database.kill()
         line.publish(Props([delay(3_600_000)]), b"no row")

@@ -1,4 +1,4 @@
-"""What postdate cannot recreate is a trouble until it is there, whoever repaired it."""
+"""A missing queue or topic is a trouble until it exists again, whether postdate or an operator recreated it."""
 
 from __future__ import annotations
 
