@@ -16,8 +16,8 @@ from bridge.settings.process_plan import is_canary
 
 #: For how long a lost instance is shown, as its alert is (deploy/prometheus-alerts.yaml), and how many at most.
 _LOST_SHOWN_MS, _LOST_SHOWN = 3_600_000, 3
-#: RabbitMQ drops a frozen instance 10 to 15 s after the freeze, with the default heartbeat.
-_HOLDS_MS = 20_000
+#: RabbitMQ drops a frozen instance 10 to 15 s after the freeze, with the default heartbeat. It is lost after about 4 s.
+_HOLDS_MS = 15_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,17 +210,38 @@ class Stats:
     def lost_warning(self) -> str:
         """Return the warning that names the lost instances."""
         names = ", ".join(f"{name} at {write_moment(at_ms)}" for name, at_ms in self.lost.items())
-        fresh = any(
-            name.endswith("(rabbitmq)") and self.now_ms - at_ms < _HOLDS_MS for name, at_ms in self.lost.items()
-        )
         holds = (
             ". On RabbitMQ a frozen instance holds its intakes until RabbitMQ drops it: by default 10 to 15 s after "
             "the freeze. Nothing is taken in there until then"
         )
         return (
             f"lost instances: {names}. Each stopped reporting and did not leave: it died, or it is frozen. Others "
-            f"deliver what it had parked{holds if fresh else ''}"
+            f"deliver what it had parked{holds if self.holds_intakes else ''}"
         )
+
+    @property
+    def holds_intakes(self) -> bool:
+        """Return whether a lost instance may still hold its intakes."""
+        lost = self.lost.items()
+        return any(name.endswith("(rabbitmq)") and self.now_ms - at_ms < _HOLDS_MS for name, at_ms in lost)
+
+    @property
+    def delivering(self) -> list[RouteStats]:
+        """Return the numbers of the routes that are not paused, without those of canaries."""
+        paused = routes_that(self.orders, RouteState.PAUSED)
+        return [counts for name, counts in self.by_route.items() if name not in paused and not is_canary(name)]
+
+    @property
+    def next_is_known(self) -> bool:
+        """Return whether the look saw a message of each of these routes."""
+        return all(counts.parked <= counts.held or counts.next_due_ms is not None for counts in self.delivering)
+
+    @property
+    def next_ms(self) -> int | None:
+        """Return when their next message is due, or that of all where this is not known; None if none is."""
+        if not self.by_route or not self.next_is_known:
+            return self.next_due_ms
+        return min((counts.next_due_ms for counts in self.delivering if counts.next_due_ms is not None), default=None)
 
     @property
     def waiting(self) -> int:

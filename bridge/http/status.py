@@ -101,7 +101,7 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
         "refused": found.refused,
         "overdue": found.late,
         "oldest_overdue_ms": found.oldest_overdue_ms,
-        "next_due_ms": found.next_due_ms,
+        "next_due_ms": found.next_ms,
         "parked_bytes": None if found.bytes_each is None else found.bytes_each * messages,
         **more,
         "memory": [memory.as_dict() for memory in memory_of(found)],

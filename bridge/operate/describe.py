@@ -245,7 +245,7 @@ def stats_of(
         refused_waiting=found.refused,
         cold=found.cold,
         oldest_overdue_ms=found.oldest_overdue_ms,
-        next_due=None if found.next_due_ms is None else write_moment(found.next_due_ms),
+        next_due=None if found.next_ms is None else write_moment(found.next_ms),
         ever=dict(found.ever),
         memory=memory_of(found),
         bytes_per_message=found.bytes_each,

@@ -180,7 +180,8 @@ def _judged(known: Known) -> Overall:
     if known.stats is not None:
         instances = [_without_past(instance, known, known.stats) for instance in instances]
     processes = [*instances, *_parents(known)]
-    faults = [*_away(known), *_alone(known, instances), *_silent([process for process in processes if process.silent])]
+    silent = _silent([process for process in processes if process.silent])
+    faults = [*_away(known), *_alone(known, instances), *silent, *_lost(known)]
     heard = (process.faults for process in processes if not process.silent)
     reported = _merged(fault for found in heard for fault in found if not _repeats(known, fault))
     if any(makes_late(fault.subject) for fault in (*faults, *reported)):
@@ -374,6 +375,12 @@ def _alone(known: Known, instances: Sequence[InstanceVerdict]) -> Iterator[Fault
         yield Fault("", "instance", f"no instance is running. {_START}")
 
 
+def _lost(known: Known) -> Iterator[Fault]:
+    """Make lost instances a trouble while nothing may be taken in because of one. Later they are a warning."""
+    if known.stats is not None and known.stats.holds_intakes:
+        yield Fault("", "instance", known.stats.lost_warning)
+
+
 def _parents(known: Known) -> list[InstanceVerdict]:
     return [_instance(report.name, report, None, None) for report in known.local if not report.broker]
 
@@ -442,15 +449,11 @@ def _pause_holds(found: Stats) -> bool:
 
 def _next(found: Stats) -> str:
     """Return when the next message leaves. One of a paused route does not; what other routes have may be unknown."""
-    next_ms, paused = found.next_due_ms, routes_that(found.orders, RouteState.PAUSED)
-    if paused:
-        others = [counts for route, counts in found.by_route.items() if route not in paused]
-        if any(counts.parked > counts.held and counts.next_due_ms is None for counts in others):
-            return ""
-        next_ms = min((counts.next_due_ms for counts in others if counts.next_due_ms is not None), default=None)
-    if next_ms is None or not found.waiting:
+    if routes_that(found.orders, RouteState.PAUSED) and not found.next_is_known:
+        return ""
+    if found.next_ms is None or not found.waiting:
         return ", none due"
-    away_ms = max(0, next_ms - found.now_ms)
+    away_ms = max(0, found.next_ms - found.now_ms)
     wait = write_duration(away_ms if away_ms < 1000 else away_ms // 1000 * 1000)
     return f", next in {wait}" if away_ms else ", next now"
 

@@ -84,7 +84,9 @@ function Tiles({ now, poll }) {
   });
   const next =
     now.next_due_ms == null
-      ? "nothing waits"
+      ? now.parked
+        ? "none due"
+        : "nothing waits"
       : now.next_due_ms > soon
         ? `next in ${span(now.next_due_ms - soon)}`
         : "next is due now";
