@@ -126,6 +126,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.now_s = max(self.now_s, timers[0][0])
         until_s = self.now_s + _TOGETHER_S
         while timers and timers[0][0] < until_s:
+            # No timer rings early: two processes that look again in less than this would stop time.
+            self.now_s = max(self.now_s, timers[0][0])
             ready.append(heapq.heappop(timers)[2])
         for _ in range(len(ready)):
             handle = ready.popleft()
