@@ -33,7 +33,6 @@ from bridge.telemetry.health import Health
 
 
 def address(settings: Settings) -> str:
-    """Return where the broker is, without secrets."""
     return settings.kafka.bootstrap_servers
 
 
@@ -88,13 +87,10 @@ def open_relays(settings: Settings, clock: StoreClock, health: Health, mend: Cal
 
 
 def open_replay(settings: Settings, route: str, secret: Callable[[], bytes]) -> LogReplay:
-    """Return the intake of a route to be read once more."""
     return IntakeReplay(settings.kafka, _intakes(settings, route, Seal(secret, route)))
 
 
 def open_drains(settings: Settings, clock: StoreClock, health: Health) -> Drains | None:
-    """Return how to empty the levels of routes that have a store now."""
-
     def drain(name: str) -> RelayEnds:
         return _relay_ends(settings, name, _level_source(settings, name, clock, health, lambda: None), health)
 

@@ -21,27 +21,22 @@ def levels_at(settings: Settings, before: Sequence[Settings]) -> list[Settings]:
 
 
 def unknown_hint(settings: Settings) -> str:
-    """Return the advice for a Kafka that no route uses and that does not answer."""
     if not settings.is_set("kafka.bootstrap_servers"):
         return ""
     return ". If no route ever used Kafka, remove kafka.bootstrap_servers"
 
 
 def looks_at_start(settings: Settings) -> list[str]:
-    """Return the routes whose stale levels a starting process looks for: all."""
     return settings.routes_of("kafka")
 
 
 def count_levels(settings: Settings, before: Sequence[Settings]) -> list[Place]:
-    """Count the records in the level topics of the routes, and in stale ones. Blocking."""
     return stale_levels.count(settings)
 
 
 def remove_levels(
     settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
 ) -> list[Place]:
-    """Delete stale, empty level topics. Return every candidate with the reason it was kept. Blocking. Raises
-    ``BrokerUnavailable``, ``Refused``."""
     names = settings.routes_of("kafka")
     return stale_levels.remove(settings.only(names), everything, force, dry_run) if names else []
 

@@ -33,7 +33,6 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
 
 
 def open_payload(row: Row) -> Opened:
-    """Open a stored record. Raises ``ValueError`` where too little of it was read."""
     unpacked = record.unpack(row.payload)
     described = record.describe(unpacked, record.topic_of(row.payload))
     other = {name: value for name, value in described.items() if name not in ("topic", "partition", "key")}
@@ -47,24 +46,20 @@ def open_payload(row: Row) -> Opened:
 
 
 def headers_of(payload: bytes) -> Iterable[tuple[str, object]]:
-    """Iterate over the headers, which stand before the value. Raises ``ValueError`` where they were not all read."""
     found = record.unpack(payload, in_part=True).headers
     return ((str(record.shown(name)), record.shown(content)) for name, content in found)
 
 
 def failure_of(settings: Settings, route: str, payload: bytes) -> Failure:
-    """Return how the consumers of a retry route failed. Raises ``ValueError``."""
     return read_failure(record.unpack(payload).headers)
 
 
 def trace_headers(payload: bytes) -> dict[str, str]:
-    """Return the W3C trace headers of a payload. Raises ``ValueError``."""
     headers = record.unpack(payload).headers
     return {name.decode(): value.decode() for name, value in headers if name in _TRACE and value is not None}
 
 
 def with_traceparent(payload: bytes, traceparent: str) -> bytes:
-    """Return the payload with this ``traceparent``. Raises ``ValueError``."""
     found = record.unpack(payload)
     kept = [header for header in found.headers if header[0] not in _TRACE and header[0] != _KEPT_TRACE]
     kept.append((b"traceparent", traceparent.encode()))
@@ -74,7 +69,6 @@ def with_traceparent(payload: bytes, traceparent: str) -> bytes:
 
 
 def body_of(payload: bytes) -> bytes:
-    """Return the value of a whole stored record."""
     return record.unpack(payload).value or b""
 
 

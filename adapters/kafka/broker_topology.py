@@ -15,17 +15,14 @@ from bridge.settings import Settings
 
 
 def plan(settings: Settings, found: Sequence[Finding] = ()) -> list[Part]:
-    """Return what `setup` creates. Pure."""
     return [_part(topic) for topic in declaring.plan(settings)]
 
 
 def verify(settings: Settings) -> list[Finding]:
-    """Compare every topic with the broker's. Blocking. Raises ``BrokerUnavailable``."""
     return [Finding(_part(compared.topic), compared.state, compared.text) for compared in declaring.verify(settings)]
 
 
 def declare(settings: Settings) -> tuple[list[Finding], list[str]]:
-    """Create what is missing. Blocking. Raises ``TopologyMismatch``, ``Refused``, ``BrokerUnavailable``."""
     created, warnings = declaring.declare(settings)
     states = (Standing.WAITS if topic.waits else Standing.MADE if topic.new else Standing.THERE for topic in created)
     return [Finding(_part(topic.topic), state) for topic, state in zip(created, states, strict=True)], warnings

@@ -69,7 +69,6 @@ class IntakeReplay:
                 self._begin[tp] = self._end[tp] if found is None else max(self._begin[tp], found.offset)
 
     async def close(self) -> None:
-        """Close the consumer."""
         if self._consumer is not None:
             await give_up_consumer(self._consumer)
 
@@ -83,7 +82,6 @@ class IntakeReplay:
         return self._read(self._begin, self._end)
 
     async def later(self) -> AsyncIterator[Delivery]:
-        """Read what was written since the last look."""
         consumer, before = self._reading(), self._end
         with broker_errors(self._rules):
             self._end = await consumer.end_offsets(list(before))

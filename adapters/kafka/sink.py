@@ -150,15 +150,12 @@ class KafkaSink(Generic[L]):
     # -- the port ---------------------------------------------------------------------------------------------------
 
     def on_answers(self, answered: Callable[[list[Result[L]]], None]) -> None:
-        """Set the listener for results. The wiring calls this once, before the sink connects."""
         self._answered = answered
 
     def able(self) -> bool:
-        """Whether the sink may publish."""
         return self._reachable
 
     def room(self) -> tuple[int, int]:
-        """Messages and bytes that may be published now."""
         if not self._reachable:
             return 0, 0
         return self._rules.window - self._messages, self._window_bytes - self._bytes
@@ -297,7 +294,6 @@ class KafkaSink(Generic[L]):
     # -- the connection ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep connected until cancelled."""
         await keep_connected(self._session, self._health, _SUBJECT, "nothing can be published to Kafka")
 
     async def _session(self, reconnect: Reconnect) -> None:

@@ -210,11 +210,9 @@ class KafkaSource:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """Wait for deliveries. Return at most the given number and bytes."""
         return _in_hand(await self._arrivals.take(messages_max, bytes_max))
 
     def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
-        """Return deliveries that are buffered already, except those of the routes in ``without``."""
         return _in_hand(self._arrivals.more(messages_max, bytes_max, without))
 
     def alive(self, delivery: Delivery) -> bool:
@@ -243,7 +241,6 @@ class KafkaSource:
         self._forget(deliveries)
 
     def place(self, delivery: Delivery) -> dict[str, object]:
-        """Topic, partition and offset of a delivery, for the log."""
         part, offset = delivery.tag
         return {"topic": part.tp.topic, "partition": part.tp.partition, "offset": offset}
 
@@ -257,7 +254,6 @@ class KafkaSource:
         self._drop_buffer(set(self._parts.values()))
 
     def emptied(self) -> bool:
-        """Whether the buffer is empty."""
         return self._arrivals.empty()
 
     def _forget(self, deliveries: Sequence[Delivery]) -> None:

@@ -43,14 +43,12 @@ _DUE_GONE = "messages that have waited stay in their level queues. Run `postdate
 
 
 def address(settings: Settings) -> str:
-    """Return where the broker is, without secrets."""
     return mask_url(settings.rabbitmq.url.get_secret_value())
 
 
 def open_ends(
     process: ProcessPlan, clock: StoreClock, health: Health, mend: Callable[[], None], secret: Callable[[], bytes]
 ) -> Ends:
-    """Make source and sink of a process with a store, not connected yet."""
     check_seams()
     live = process.settings
     limits, rabbitmq = live.limits, live.rabbitmq

@@ -24,7 +24,6 @@ def levels_at(settings: Settings, before: Sequence[Settings]) -> list[Settings]:
 
 
 def unknown_hint(settings: Settings) -> str:
-    """Return the advice for a RabbitMQ that no route uses and that does not answer."""
     return ""
 
 
@@ -35,15 +34,12 @@ def looks_at_start(settings: Settings) -> list[str]:
 
 
 def count_levels(settings: Settings, before: Sequence[Settings]) -> list[Place]:
-    """Count the level queues of the routes, and stale ones. Blocking. Raises ``BrokerUnavailable``, ``Refused``."""
     return [_place(queue) for queue in stale_levels.count(settings, before)]
 
 
 def remove_levels(
     settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
 ) -> list[Place]:
-    """Delete stale, empty level queues. Return every candidate with the reason it was kept. Blocking. Raises as
-    ``count_levels``."""
     found: list[Place] = []
     for asked in levels_at(settings, before):
         found += [_place(queue) for queue in stale_levels.remove(asked, before, everything, force, dry_run)]
@@ -69,7 +65,6 @@ def remaining_exchanges(settings: Settings, before: Sequence[Settings]) -> dict[
 
 
 def works_alone(settings: Settings) -> list[str]:
-    """Return the routes on which a message with x-delay-level needs no postdate."""
     return [name for name in settings.routes_of("rabbitmq") if settings.routes[name].mode == "levels"]
 
 

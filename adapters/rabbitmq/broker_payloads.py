@@ -49,31 +49,26 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
 
 
 def open_payload(row: Row) -> Opened:
-    """Open a stored message. Raises ``ValueError`` where too little of it was read."""
     _, properties, body = stored.unpack(row.payload)
     described = describe(properties)
     return Opened(described, {}, described, body, row.size - len(row.payload) + len(body))
 
 
 def headers_of(payload: bytes) -> Iterable[tuple[str, object]]:
-    """Iterate over the headers. Raises ``ValueError`` where they were not all read."""
     headers = describe(stored.unpack(payload).properties).get("headers")
     return headers.items() if isinstance(headers, dict) else ()
 
 
 def failure_of(settings: Settings, route: str, payload: bytes) -> Failure:
-    """Return how the consumers of a retry route failed. Raises ``ValueError``."""
     return read_rejected(stored.unpack(payload).properties, failing_queue(settings, route)).failure
 
 
 def trace_headers(payload: bytes) -> dict[str, str]:
-    """Return the W3C trace headers of a payload. Raises ``ValueError``."""
     found = read(stored.unpack(payload).properties, _TRACE).headers
     return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 def with_traceparent(payload: bytes, traceparent: str) -> bytes:
-    """Return the payload with this ``traceparent``. Raises ``ValueError``."""
     routing_key, properties, body = stored.unpack(payload)
     added = text_entry(b"traceparent", traceparent.encode())
     if before := trace_headers(payload).get("traceparent"):
@@ -82,7 +77,6 @@ def with_traceparent(payload: bytes, traceparent: str) -> bytes:
 
 
 def body_of(payload: bytes) -> bytes:
-    """Return the body of a whole stored message."""
     return stored.unpack(payload).body
 
 

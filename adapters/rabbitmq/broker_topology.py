@@ -29,12 +29,10 @@ def plan(settings: Settings, found: Sequence[Finding] = ()) -> list[Part]:
 
 
 def verify(settings: Settings) -> list[Finding]:
-    """Compare every exchange and queue with the broker's. Blocking. Raises ``BrokerUnavailable``."""
     return [Finding(_part(part.route, part.declaration), part.state, part.text) for part in declaring.verify(settings)]
 
 
 def declare(settings: Settings) -> tuple[list[Finding], list[str]]:
-    """Declare what is missing. Blocking. Raises ``TopologyMismatch``, ``Refused``, ``BrokerUnavailable``."""
     created, warnings = declaring.declare(settings)
     found = [
         Finding(_part(part.route, part.declaration), Standing.MADE if part.new else Standing.THERE) for part in created
@@ -43,7 +41,6 @@ def declare(settings: Settings) -> tuple[list[Finding], list[str]]:
 
 
 def redeclare(settings: Settings) -> None:
-    """Declare again what someone deleted while postdate runs. Blocking. Raises as ``declare``."""
     declaring.declare(settings)
 
 

@@ -103,7 +103,6 @@ class RabbitSink(Generic[L]):
     # -- the port ---------------------------------------------------------------------------------------------------
 
     def on_answers(self, answered: Callable[[list[Result[L]]], None]) -> None:
-        """Set the listener for results. The wiring calls this once, before the sink connects."""
         self._answered = answered
 
     def ready(self) -> bool:
@@ -111,11 +110,9 @@ class RabbitSink(Generic[L]):
         return self._encoder is not None and not self._blocked
 
     def able(self) -> bool:
-        """Return whether it is connected."""
         return self._encoder is not None
 
     def room(self) -> tuple[int, int]:
-        """Return how many messages and bytes the window still allows."""
         if not self.ready():
             return 0, 0
         if self._careful:
@@ -244,7 +241,6 @@ class RabbitSink(Generic[L]):
     # -- the connection ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep connected until cancelled."""
         await keep_connected(self._session, self._health, _SUBJECT, "nothing can be published to RabbitMQ")
 
     async def _session(self, reconnect: Reconnect) -> None:

@@ -176,11 +176,9 @@ class RabbitSource:
     # -- the port ---------------------------------------------------------------------------------------------------
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """Wait for deliveries and return what has arrived."""
         return await self._arrivals.take(messages_max, bytes_max)
 
     def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
-        """Return what has arrived, without waiting."""
         return self._arrivals.more(messages_max, bytes_max, without)
 
     def alive(self, delivery: Delivery) -> bool:
@@ -207,7 +205,6 @@ class RabbitSource:
             self._link.connection.send(b"".join(parts))
 
     def drop(self, deliveries: Sequence[Delivery]) -> None:
-        """Forget deliveries that RabbitMQ will redeliver."""
         self._forget(deliveries)
 
     def place(self, delivery: Delivery) -> dict[str, object]:

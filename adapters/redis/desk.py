@@ -153,7 +153,6 @@ class RedisDesk(RedisPast):
             return await run_ids(self._client)
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
-        """Return those messages that exist, in any state."""
         by_shard = self._sorted(ids)
         calls = [self._keys.shards[shard].call("look", (payload_bytes, *some)) for shard, some in by_shard.items()]
         rows: dict[bytes, Row] = {}
@@ -165,13 +164,11 @@ class RedisDesk(RedisPast):
         return [rows[message_id] for message_id in ids if message_id in rows]
 
     async def find(self, route: str, key: bytes) -> Found:
-        """Return the ids of the messages with this key."""
         return Found.merged((await self._store.find(index_fields(route.encode(), key))).values())
 
     # -- changing ---------------------------------------------------------------------------------------------------
 
     async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
-        """Delete parked messages and dead letters. Return the state in which each one was."""
         answers = dict.fromkeys(ids, Answer.NONE)
         known = [message_id for in_shard in self._sorted(ids).values() for message_id in in_shard]
         for at in range(0, len(known), _BATCH):
@@ -180,7 +177,6 @@ class RedisDesk(RedisPast):
         return answers
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
-        """Move parked messages to another due moment. Return the state of each."""
         answers = dict.fromkeys(ids, Answer.NONE)
         for shard, some in self._batches(ids):
             keys = self._keys.shards[shard]
@@ -189,7 +185,6 @@ class RedisDesk(RedisPast):
         return answers
 
     async def retry(self, ids: Sequence[bytes]) -> int:
-        """Park dead letters again. Return how many of the ids were dead letters."""
         retried = 0
         for shard, some in self._batches(ids):
             keys = self._keys.shards[shard]
@@ -198,7 +193,6 @@ class RedisDesk(RedisPast):
         return retried
 
     async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
-        """Take a lease that is free, or extend one's own; with 0, give it back."""
         key = f"{self._keys.lead}:{what}"
         with store_errors():
             if ttl_ms and await self._client.set(key, who, nx=True, px=ttl_ms):
@@ -226,7 +220,6 @@ class RedisDesk(RedisPast):
             )
 
     async def put_operation(self, name: str, document: str) -> None:
-        """Keep a document, and drop the oldest ones."""
         with store_errors():
             await self._client.hset(self._keys.operations, name, document)
             if await self._client.hlen(self._keys.operations) > OPERATIONS_MAX:
@@ -234,13 +227,11 @@ class RedisDesk(RedisPast):
                 await self._client.hdel(self._keys.operations, *names[:-OPERATIONS_MAX])
 
     async def operations(self) -> dict[str, str]:
-        """Return the documents by id."""
         with store_errors():
             found = await self._client.hgetall(self._keys.operations)
         return {name.decode(): text.decode() for name, text in found.items()}
 
     async def stats(self) -> Stats:
-        """Add up the counts of the shards, and ask for instances and memory."""
         heads = [keys.call("heads", (_HEADS, _HEADS_BYTES)) for keys in self._keys.shards]
         replies = await self._ask([*map(count_call, self._keys.shards), *heads])
         counted, seen = replies[: self._shards], replies[self._shards :]
@@ -295,7 +286,6 @@ class RedisDesk(RedisPast):
         )
 
     async def orders(self) -> RouteOrders:
-        """Return the orders of the routes that are paused or drain."""
         return ordered(await self._store.orders())
 
     async def order(self, route: str, state: RouteState, by: Actor, reason: str) -> None:
@@ -303,7 +293,6 @@ class RedisDesk(RedisPast):
         await self._ask([self._keys.call("order", (route, state.value, by.who, by.via, reason))])
 
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
-        """Count by one script in each shard."""
         calls = [keys.call("density", bounds_ms) for keys in self._keys.shards]
         return [sum(some) for some in zip(*await self._ask(calls), strict=True)]
 

@@ -45,7 +45,6 @@ class RedisMoves:
         self._keys = keys.shards
 
     async def read(self, shards: Iterable[int], limit: int, parks: bool = False) -> dict[int, LoggedMoves]:
-        """Read the start of each stream, and make those that are missing."""
         wanted = list(shards)
         with store_errors():
             found = await asyncio.gather(*(self._read(self._key(shard, parks), limit) for shard in wanted))
@@ -64,7 +63,6 @@ class RedisMoves:
         return self._keys[shard].parks if parks else self._keys[shard].moved
 
     async def forget(self, shard: int, upto: int, parks: bool = False) -> None:
-        """Delete entries up to ``upto``."""
         minid = f"{upto >> _PLACE_BITS}-{(upto & (1 << _PLACE_BITS) - 1) + 1}"
         with store_errors():
             await self._client.xtrim(self._key(shard, parks), minid=minid, approximate=False)
@@ -77,7 +75,6 @@ class RedisMoves:
             )
 
     async def envelopes(self, ids: Sequence[bytes]) -> list[JournalEntry]:
-        """Read whole messages."""
         by_shard = ids_by_shard(ids)
         with store_errors():
             found = await asyncio.gather(
@@ -91,7 +88,6 @@ class RedisMoves:
         return [JournalEntry(message_id, due_in(row), row) for message_id, row in pairs if row is not None]
 
     async def known(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Ask each shard for its messages."""
         by_shard = ids_by_shard(ids)
         calls = [self._keys[shard].call("look", (0, *some)) for shard, some in by_shard.items()]
         found: set[bytes] = set()

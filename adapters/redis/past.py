@@ -67,7 +67,6 @@ class RedisPast:
         self.limits = limits
 
     async def now_ms(self) -> int:
-        """Return the store's clock (Unix ms)."""
         with store_errors():
             seconds, microseconds = await self._client.time()
         return int(seconds) * 1000 + int(microseconds) // 1000
@@ -136,7 +135,6 @@ class RedisPast:
         return since_ms
 
     async def past(self, from_ms: int, to_ms: int, step_ms: int) -> list[PastSlot]:
-        """Add up the slots of each step."""
         first_ms = judge_step(from_ms, step_ms)
         hourly = step_ms % HOUR_MS == 0
         name, width_ms, slot_ms = (
@@ -159,7 +157,6 @@ class RedisPast:
         return [PastSlot(at_ms, route.decode(), tuple(late)) for (at_ms, route), late in sorted(slots.items())]
 
     async def note(self, entry: AuditEntry) -> None:
-        """Write an entry of the audit log."""
         with store_errors():
             await self._client.xadd(
                 self._keys.audit, {"e": json.dumps(entry.content())}, maxlen=AUDIT_MAX, approximate=True
@@ -177,7 +174,6 @@ class RedisPast:
         return entries
 
     async def remember(self, key: bytes, digest: bytes, message_id: bytes, ttl_ms: int) -> Remembered | None:
-        """Remember a request, unless its key is known."""
         packed = bytes((len(digest),)) + digest + message_id
         with store_errors():
             known = await self._client.set(self._keys.once(key), packed, px=ttl_ms, nx=True, get=True)

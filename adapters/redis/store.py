@@ -125,7 +125,6 @@ class RedisStore:
         return await self._guard.look()
 
     async def loss(self) -> Loss | None:
-        """Return the last loss that an instance saw."""
         return await self._guard.loss()
 
     def secret(self) -> bytes:
@@ -133,7 +132,6 @@ class RedisStore:
         return b"%d" % self._guard.secret
 
     async def look_at_clock(self) -> None:
-        """Observe the store's clock once."""
         client: Any = self._client
         sent = time.monotonic()
         with store_errors():
@@ -141,13 +139,11 @@ class RedisStore:
         self.clock.observe(sent, time.monotonic(), int(seconds) * 1_000_000 + int(microseconds))
 
     async def close(self) -> None:
-        """Close every connection."""
         await close(self._client)
 
     # -- parking ---------------------------------------------------------------------------------------------------
 
     async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
-        """Park each batch in its shard, with the configured durability."""
         calls, now_s = [], time.monotonic()
         for shard, batch in batches.items():
             keys = self._keys.shards[shard]
@@ -189,14 +185,12 @@ class RedisStore:
     async def reject(
         self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
     ) -> tuple[int, ...]:
-        """Keep messages as dead letters, once for each token. Return the positions that were dealt with before."""
         args: list[Any] = [token, *self._limits]
         for message, origin in zip(messages, origins or [_NO_ORIGIN] * len(messages), strict=True):
             args += (*message, *origin)
         return tuple(await self._runner.one(self._keys.shards[shard].call("reject", args), self._wait))
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
-        """Return those origins that were dealt with before, by the offsets hash."""
         client: Any = self._client
         logs = list({log for log, _ in origins})
         with store_errors():
@@ -210,19 +204,16 @@ class RedisStore:
         return {(log, offset) for log, offset in origins if offset < marks[log]} - owed
 
     async def firsts(self, shard: int, logs: Sequence[bytes]) -> dict[bytes, int]:
-        """Return the lowest offset of each log that was parked here."""
         client: Any = self._client
         with store_errors():
             values = await client.hmget(self._keys.shards[shard].offsets, [log + _FIRST for log in logs])
         return {log: int(value) for log, value in zip(logs, values, strict=True) if value is not None}
 
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
-        """Record that these origins were dealt with."""
         args = [part for origin in origins for part in origin]
         await self._runner.one(self._keys.shards[shard].call("mark_done", args), self._wait)
 
     async def line_up(self, shard: int, named: Sequence[tuple[bytes, int]]) -> list[int]:
-        """Return the due moments of messages that wait for earlier ones with the same name."""
         args = [part for pair in named for part in pair]
         return list(await self._runner.one(self._keys.shards[shard].call("line_up", args), None))
 
@@ -236,14 +227,12 @@ class RedisStore:
     # -- by key -----------------------------------------------------------------------------------------------------
 
     async def find(self, fields: Sequence[bytes]) -> dict[bytes, Found]:
-        """Look up fields of the key index in all shards."""
         client: Any = self._client
         with store_errors():
             rows = await asyncio.gather(*(client.hmget(keys.index, fields) for keys in self._keys.shards))
         return {field: _found(values) for field, values in zip(fields, zip(*rows, strict=True), strict=True)}
 
     async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Return those ids that are in the due set."""
         client: Any = self._client
         found: set[bytes] = set()
         with store_errors():
@@ -255,7 +244,6 @@ class RedisStore:
     async def cancel(
         self, ids: Sequence[bytes], dead_too: bool, replaced: bool = False, reason: str = ""
     ) -> dict[bytes, str]:
-        """Delete parked messages, and dead letters if asked. Return what each message was."""
         by_shard = ids_by_shard(ids)
         first = (int(dead_too), *self._limits, int(replaced), reason)
         calls = [self._keys.shards[shard].call("cancel", (*first, *some)) for shard, some in by_shard.items()]
@@ -304,13 +292,11 @@ class RedisStore:
         return claimed
 
     async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
-        """Extend leases. Return how many were still held."""
         groups = _groups(claims)
         by_shard = {shard: [part for token, _, ids in rows for part in (token, ids)] for shard, rows in groups.items()}
         return await self._each("renew", by_shard, lease_ms)
 
     async def settle(self, claims: Iterable[Claim]) -> int:
-        """Delete delivered messages. Return how many claims were still held."""
         claims = list(claims)
         by_shard: dict[int, list[Any]] = {}
         for shard, groups in _groups(claims, by_route=True).items():
@@ -326,7 +312,6 @@ class RedisStore:
         return await self._sum(by_shard, calls)
 
     async def release(self, releases: Iterable[Release]) -> int:
-        """Park claimed messages again. Return how many claims were still held."""
         by_shard = _by_shard(
             (
                 claim,
@@ -345,7 +330,6 @@ class RedisStore:
         )
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
-        """Make claimed messages dead letters. Return how many claims were still held."""
         by_shard = _by_shard(
             (claim, (claim.id + claim.token, tries_and_reached(claim.tries, claim.reached), reason))
             for claim, reason in burials
@@ -353,7 +337,6 @@ class RedisStore:
         return await self._each("bury", by_shard, *self._limits)
 
     async def record(self, pieces: Mapping[int, Sequence[Piece]], most: int) -> dict[int, int | StoreUnavailable]:
-        """Write delivered messages into the history of each shard. Return how many entries each keeps."""
         keep_ms = self._limits.keep_ms
         calls = []
         for shard, some in pieces.items():
@@ -397,14 +380,12 @@ class RedisStore:
             self._lost[shard] = first, token
 
     async def hold(self, holds: Iterable[tuple[Claim, str | None]]) -> int:
-        """Keep claimed messages until their route may go on. Return how many claims were still held."""
         rows = ((claim, (claim.id + claim.token, "=" if why is None else why)) for claim, why in holds)
         return await self._each("hold", _by_shard(rows))
 
     async def let_go(
         self, steps: Mapping[int, HeldStep], limit: int, gap_us: int = 0
     ) -> dict[int, LetGo | StoreUnavailable]:
-        """Park held messages again: one step for each shard."""
         calls = []
         for shard, (after, most, others) in steps.items():
             args: list[Any] = [self.instance, *after, limit, _LET_GO_BYTES, gap_us, int(others)]
@@ -418,12 +399,10 @@ class RedisStore:
         }
 
     async def tokens(self, route: str, per_s: float, most: int, wanted: int) -> int:
-        """Take tokens of a route's bucket."""
         args = (route, 1e6 / per_s, most, wanted)
         return int(await self._runner.one(self._keys.call("tokens", args)))
 
     async def parked_by_route(self, routes: Sequence[str]) -> dict[str, int]:
-        """Add up the counts of all shards."""
         fields = [b"\0%b\0%b" % (state, route.encode()) for route in routes for state in (b"parked", b"cold")]
         client: Any = self._client
         with store_errors():
@@ -436,7 +415,6 @@ class RedisStore:
     # -- between instances ------------------------------------------------------------------------------------------
 
     async def hand_over(self, shards: Iterable[int]) -> None:
-        """Stop draining these shards, so that another instance can start at once."""
         wanted = list(shards)
         for shard in wanted:
             self._drained.pop(shard, None)
@@ -446,13 +424,11 @@ class RedisStore:
             await self._sum(wanted, (shard.call("hand_over", (self.instance, shard.wake)) for shard in keys))
 
     async def orders(self) -> RouteOrders:
-        """Return what operators have ordered."""
         client: Any = self._client
         with store_errors():
             return orders_in((await client.hgetall(self._keys.orders)).items())
 
     async def meet(self, ttl_ms: int, able: bool, health: str) -> Met:
-        """Report this instance for ``ttl_ms``. Return the instances that can deliver, and the orders."""
         sent = time.monotonic()
         args = [self.instance, ttl_ms, f"{able:d}{health}"]
         for silent in self._roll.silent(sent).items():
@@ -467,13 +443,11 @@ class RedisStore:
         return Met([name for name in running if name not in unable], orders_in(pairs), stepped_us / 1e6)
 
     async def deal(self, read: str, wanted: str) -> Dealt:
-        """Replace the deal if it is still the one that was read. Return the deal in force."""
         now, *reports = await self._runner.one(self._keys.call("deal", (read, wanted)))
         pairs = zip(reports[::2], reports[1::2], strict=True)
         return Dealt(now.decode(), {name.decode(): report.decode() for name, report in pairs})
 
     async def listen(self, heard: Callable[[int, int], None]) -> None:
-        """Pass on the wake hints of all shards until cancelled."""
         shards = {keys.wake.encode(): shard for shard, keys in enumerate(self._keys.shards)}
         client: Any = self._client
         with store_errors():
@@ -487,7 +461,6 @@ class RedisStore:
     # -- pieces -----------------------------------------------------------------------------------------------------
 
     def new_token(self) -> bytes:
-        """Return eight bytes that no other call of any process has."""
         return self._token_head + next(self._token_count).to_bytes(4, "big")
 
     async def _each(self, script: str, by_shard: Mapping[int, list[Any]], *first: Any) -> int:

@@ -28,39 +28,33 @@ class RedisTiers:
         self._keys = keys.shards
 
     async def marks(self, shards: Iterable[int]) -> dict[int, bytes]:
-        """Read the marks."""
         wanted = list(shards)
         with store_errors():
             found = await asyncio.gather(*(self._client.get(self._keys[shard].cold) for shard in wanted))
         return {shard: mark or b"" for shard, mark in zip(wanted, found, strict=True)}
 
     async def begin(self, shard: int, counts: Mapping[str, int], mark: bytes = b"") -> None:
-        """Set the counts, and the first mark."""
         args = [mark, mark or secrets.token_bytes(8), *(part for route in counts.items() for part in route)]
         await self._runner.one(self._keys[shard].call("begin", args))
 
     async def far(self, shard: int, from_ms: int, skip: int, limit: int) -> FarPage:
-        """Look at the end of the due set."""
         found = await self._runner.one(self._keys[shard].call("far", (from_ms, skip, limit, _FAR_BYTES)))
         rows = list(zip(found[::2], found[1::2], strict=True))
         return FarPage([row for row in rows if row[1] >= 0], [message_id for message_id, due_ms in rows if due_ms < 0])
 
     async def unload(self, shard: int, messages: Sequence[tuple[bytes, int]]) -> int:
-        """Remove messages."""
         args = [secrets.token_bytes(8), *(part for message in messages for part in message)]
         return int(await self._runner.one(self._keys[shard].call("unload", args)))
 
     async def load(
         self, shard: int, mark: bytes, messages: Sequence[tuple[bytes, int, bytes]], known: Sequence[bytes]
     ) -> bool:
-        """Park messages."""
         keys = self._keys[shard]
         args = [mark, secrets.token_bytes(8), keys.wake, len(known), *known]
         args += [part for message in messages for part in message]
         return bool(await self._runner.one(keys.call("load", args)))
 
     async def cold(self) -> dict[int, dict[str, int]]:
-        """Read the counts of all shards."""
         with store_errors():
             found = await asyncio.gather(*(self._client.hgetall(keys.counts) for keys in self._keys))
         return dict(enumerate(map(cold_in, found)))

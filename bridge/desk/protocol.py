@@ -98,11 +98,9 @@ class Desks:
         self.limits = desks[0].limits
 
     async def now_ms(self) -> int:
-        """Return the clock of the first store."""
         return await self._desks[0].now_ms()
 
     async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
-        """Merge the messages of all stores by ``at_ms``."""
         readers = [desk.rows(state, wanted, after) for desk in self._desks]
         heads = [await anext(reader, None) for reader in readers]
         while any(heads):
@@ -112,64 +110,50 @@ class Desks:
             yield row
 
     async def identity(self) -> str:
-        """Return the identities of all stores."""
         return " ".join([await desk.identity() for desk in self._desks])
 
     async def stored(self) -> AsyncIterator[Stored]:
-        """Iterate over the messages of one store after the other."""
         for desk in self._desks:
             async for stored in desk.stored():
                 yield stored
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
-        """Return those messages that exist in any store."""
         found = {row.id: row for desk in self._desks for row in await desk.look(ids, payload_bytes)}
         return [found[message_id] for message_id in ids if message_id in found]
 
     async def find(self, route: str, key: bytes) -> Found:
-        """Return the ids with this key in all stores."""
         found = [await desk.find(route, key) for desk in self._desks]
         return Found([message_id for part in found for message_id in part.ids], sum(part.unlisted for part in found))
 
     async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
-        """Delete the messages, each in the store that has it."""
         return _joined([await desk.cancel(ids, reason) for desk in self._desks])
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
-        """Move the messages, each in the store that has it."""
         return _joined([await desk.reschedule(ids, due_ms) for desk in self._desks])
 
     async def retry(self, ids: Sequence[bytes]) -> int:
-        """Park dead letters again, each in the store that has it."""
         return sum([await desk.retry(ids) for desk in self._desks])
 
     async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
-        """Take or extend a lease in the first store."""
         return await self._desks[0].lead(what, who, ttl_ms)
 
     async def note_restored(self, messages: int | None = None) -> None:
-        """Note it in each store."""
         for desk in self._desks:
             await desk.note_restored(messages)
 
     async def note_reported(self, numbers: Mapping[str, int]) -> None:
-        """Keep it in the first store."""
         await self._desks[0].note_reported(numbers)
 
     async def put_operation(self, name: str, document: str) -> None:
-        """Keep a document in the first store."""
         await self._desks[0].put_operation(name, document)
 
     async def operations(self) -> dict[str, str]:
-        """Return the documents of the first store."""
         return await self._desks[0].operations()
 
     async def stats(self) -> Stats:
-        """Return the sums over all stores."""
         return together([await desk.stats() for desk in self._desks])
 
     async def orders(self) -> RouteOrders:
-        """Return the orders of all stores."""
         return latest([await desk.orders() for desk in self._desks])
 
     async def order(self, route: str, state: RouteState, by: Actor, reason: str) -> None:
@@ -178,11 +162,9 @@ class Desks:
             await desk.order(route, state, by, reason)
 
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
-        """Return the sums over all stores."""
         return [sum(counts) for counts in zip(*[await desk.density(bounds_ms) for desk in self._desks], strict=True)]
 
     async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
-        """Merge the histories of all stores, newest first."""
         readers = [desk.history(wanted, after) for desk in self._desks]
         heads = [await anext(reader, None) for reader in readers]
         while any(heads):
@@ -192,7 +174,6 @@ class Desks:
             yield row
 
     async def history_since_ms(self) -> int:
-        """Return from which moment on the histories of all stores are complete."""
         return max([await desk.history_since_ms() for desk in self._desks])
 
     async def flow(self, message_id: bytes) -> list[FlowRow]:
@@ -206,16 +187,13 @@ class Desks:
         return sorted(slots, key=lambda slot: (slot.at_ms, slot.route))
 
     async def note(self, entry: AuditEntry) -> None:
-        """Write an entry in the first store."""
         await self._desks[0].note(entry)
 
     async def audit(self, limit: int, before: str = "") -> list[AuditEntry]:
-        """Merge the entries of all stores."""
         found = [entry for desk in self._desks for entry in await desk.audit(limit, before)]
         return sorted(found, key=lambda entry: entry.at_ms, reverse=True)[:limit]
 
     async def remember(self, key: bytes, digest: bytes, message_id: bytes, ttl_ms: int) -> Remembered | None:
-        """Remember a request in the first store."""
         return await self._desks[0].remember(key, digest, message_id, ttl_ms)
 
 

@@ -61,7 +61,6 @@ class JournaledDesk(Desks):
     # -- both tiers ---------------------------------------------------------------------------------------------------
 
     async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
-        """Iterate over the messages of both tiers."""
         if state is not State.PARKED or not await self._loader.begun():
             async for row in super().rows(state, wanted, after):
                 yield row
@@ -125,7 +124,6 @@ class JournaledDesk(Desks):
                 yield stored
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
-        """Return those messages that exist in either tier."""
         found = {row.id: row for row in await super().look(ids, payload_bytes)}
         missing = [message_id for message_id in dict.fromkeys(ids) if message_id not in found]
         if missing and await self._loader.begun():
@@ -140,7 +138,6 @@ class JournaledDesk(Desks):
         return [found[message_id] for message_id in ids if message_id in found]
 
     async def find(self, route: str, key: bytes) -> Found:
-        """Return the ids with this key in both tiers."""
         found = await super().find(route, key)
         if found.unlisted or not await self._loader.begun():
             return found
@@ -151,7 +148,6 @@ class JournaledDesk(Desks):
         return Found(list(dict.fromkeys([*found.ids, *cold, *again.ids])), again.unlisted)
 
     async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
-        """Delete messages of either tier."""
         return await self._act(ids, lambda wanted: super(JournaledDesk, self).cancel(wanted, reason))
 
     async def reschedule(self, ids: Sequence[bytes], due_ms: int) -> dict[bytes, Answer]:
@@ -225,7 +221,6 @@ class JournaledDesk(Desks):
         return sorted(rows, key=lambda row: row.ended_ms, reverse=True)
 
     async def flow(self, message_id: bytes) -> list[FlowRow]:
-        """Return what the journal knows; nothing while it is away."""
         with suppress(StoreUnavailable):
             return await self._journal.flow(message_id)
         return []

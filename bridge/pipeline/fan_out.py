@@ -88,7 +88,6 @@ class FanOut:
         )
 
     def on_answers(self, answered: Callable[[list[Result[Claim]]], None]) -> None:
-        """Set the listener for results."""
         self._answered = answered
         self._sink.on_answers(self._on_results)
 

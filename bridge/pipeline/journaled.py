@@ -149,7 +149,6 @@ class JournaledStore:
     async def reject(
         self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
     ) -> tuple[int, ...]:
-        """Keep dead letters, and write their rows."""
         rows = [
             JournalEntry(message_id, 0, envelope, origins[n] if origins else None, reason)
             for n, (message_id, envelope, reason) in enumerate(messages)

@@ -271,7 +271,6 @@ class TieredStore:
         }
 
     async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Return those that wait in either tier."""
         found = await self._store.parked(ids)
         waiting = await self._loader.ids([message_id for message_id in ids if message_id not in found])
         return found | (await self._store.parked(waiting) if waiting else set())
@@ -279,7 +278,6 @@ class TieredStore:
     async def cancel(
         self, ids: Sequence[bytes], dead_too: bool, replaced: bool = False, reason: str = ""
     ) -> dict[bytes, str]:
-        """Remove messages of either tier."""
         words = await self._store.cancel(ids, dead_too, replaced, reason)
         waiting = await self._loader.ids([message_id for message_id, word in words.items() if word == "none"])
         return words | (await self._store.cancel(waiting, dead_too, replaced, reason) if waiting else {})

@@ -144,16 +144,13 @@ class NoIntake:
     """The source of a process that only delivers what is parked: it never has a delivery."""
 
     async def take(self, messages_max: int, bytes_max: int) -> list[Delivery]:
-        """Wait forever."""
         await asyncio.Event().wait()
         return []
 
     def more(self, messages_max: int, bytes_max: int, without: Collection[str] = ()) -> list[Delivery]:
-        """Return none."""
         return []
 
     def alive(self, delivery: Delivery) -> bool:
-        """Do nothing."""
         return False
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
@@ -163,7 +160,6 @@ class NoIntake:
         """Do nothing."""
 
     def place(self, delivery: Delivery) -> dict[str, object]:
-        """Do nothing."""
         return {}
 
     def close_intakes(self, routes: Collection[str]) -> None:
@@ -173,5 +169,4 @@ class NoIntake:
         """Do nothing."""
 
     def emptied(self) -> bool:
-        """Do nothing."""
         return True

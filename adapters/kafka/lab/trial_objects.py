@@ -69,7 +69,6 @@ class KafkaTrialBroker(AbstractContextManager["KafkaTrialBroker"]):
         return self._wait_for(self._consumed())
 
     def delete(self) -> None:
-        """Delete the topics and the group that exist."""
         self._wait_for(self._delete_topics())
         self._wait_until(self._group_is_gone, _GROUP_S, f"the group '{self._names.prefix}' cannot be deleted")
 
