@@ -39,7 +39,6 @@ _NO_RIGHT = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, Clust
 
 
 def security(rules: Kafka) -> dict[str, Any]:
-    """Security arguments of a connection."""
     wanted: dict[str, Any] = {"security_protocol": rules.security_protocol}
     if rules.security_protocol in ("SSL", "SASL_SSL"):
         wanted["ssl_context"] = _ssl_context(rules)

@@ -38,7 +38,6 @@ class LimitedConnection(AIOKafkaConnection):
     renew_at = ends_at = math.inf
 
     def send(self, request: Any, expect_response: bool = True) -> Awaitable[Any]:
-        """Send a request, and return its answer."""
         answer: Awaitable[Any] = super().send(request, expect_response)
         return self._learn(answer) if isinstance(request, SaslAuthenticateRequest) else answer
 
@@ -128,7 +127,6 @@ class LastingClient(AIOKafkaClient):
         return fresh
 
     async def close(self) -> None:
-        """Close all connections."""
         for task in tuple(self._tasks):
             task.cancel()
         for old in self.retired:

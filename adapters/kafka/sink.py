@@ -144,7 +144,6 @@ class KafkaSink(Generic[L]):
         self._confirmed_s = -math.inf
 
     def follow(self, outs: Mapping[str, KafkaOut]) -> None:
-        """Use these ways out from now on."""
         self._outs = outs
 
     # -- the port ---------------------------------------------------------------------------------------------------

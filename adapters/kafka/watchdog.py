@@ -141,7 +141,6 @@ class OldTimestamps:
                 parts[tp].caught_up_ms = round(asked_ms + offset_s * 1000)
 
     def look(self, part: Partition, delivery: Delivery) -> None:
-        """Check the timestamp of a record that was read just now."""
         written_ms = min(part.caught_up_ms, delivery.arrived_ms)
         old_ms = written_ms - (delivery.published_ms or written_ms)
         if old_ms < _OLD_MS or not delivery.headers or _MOMENT in delivery.headers:

@@ -68,11 +68,9 @@ class MemorySink(Generic[L]):
             self._answered([])
 
     def held(self) -> list[L]:
-        """Return what was sent and has no answer."""
         return list(self._flights)
 
     def bodies(self) -> list[bytes]:
-        """Return the payloads that were published, in order."""
         return [letter.payload for letter in self.published]
 
     # -- the port ---------------------------------------------------------------------------------------------------

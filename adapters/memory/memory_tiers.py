@@ -23,7 +23,6 @@ class TieredShard(Shard):
             self.routes.update({("cold", route.encode()): number for route, number in counts.items()})
 
     def cold(self) -> dict[str, int]:
-        """Return the number of cold messages by route."""
         return {route.decode(): number for (state, route), number in self.routes.items() if state == "cold"}
 
     def far(self, from_ms: int) -> list[tuple[bytes, int, bool]]:

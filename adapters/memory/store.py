@@ -57,7 +57,6 @@ class ManualClock(StoreClock):
         self.stepped_us = 0.0
 
     def advance(self, ms: float) -> None:
-        """Let time pass."""
         self._now_us += ms * 1000
 
     def step(self, ms: float) -> None:

@@ -437,7 +437,6 @@ def addresses(settings: RabbitMQ) -> list[pika.URLParameters]:
 
 
 def is_secure(settings: RabbitMQ) -> bool:
-    """Return whether connections use TLS."""
     return urlsplit(settings.url.get_secret_value()).scheme == "amqps"
 
 

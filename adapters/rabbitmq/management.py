@@ -106,7 +106,6 @@ class ManagementApi:
         )
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
 

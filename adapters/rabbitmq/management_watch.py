@@ -30,7 +30,6 @@ class ManagementWatch:
         self._unknown = ""
 
     async def run(self) -> None:
-        """Look until cancelled."""
         while True:
             await self.once()
             await sleep(_AGAIN_S if self._reported else _LOOK_S)

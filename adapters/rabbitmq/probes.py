@@ -226,7 +226,6 @@ class IntakeProbe:
         self._reported: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Probe until cancelled."""
         refused = False
         while not refused:
             await asyncio.sleep(_AGAIN_S if self._reported else _EVERY_S)

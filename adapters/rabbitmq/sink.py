@@ -97,7 +97,6 @@ class RabbitSink(Generic[L]):
         self._answered_at = 0.0
 
     def follow(self, outs: Mapping[str, Out]) -> None:
-        """Use these ways out from now on."""
         self._outs = outs
 
     # -- the port ---------------------------------------------------------------------------------------------------

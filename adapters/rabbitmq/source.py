@@ -286,7 +286,6 @@ class RabbitSource:
             await link.close()
 
     def _begin(self, link: RabbitLink, group: asyncio.TaskGroup, intake: IntakeQueue) -> None:
-        """Start the tasks of a route."""
         parts = (link.native and intake.native) or (intake,)
         works = [self._keep_consuming(link, part) for part in parts]
         works += [_keep_bound_to_foreign(link, binding) for part in parts for binding in part.foreign]

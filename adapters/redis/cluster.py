@@ -76,7 +76,6 @@ class Cluster(RedisCluster):
             await self._nodes[name].execute_command("SCRIPT", "LOAD", text)
 
     async def close_links(self) -> None:
-        """Close the connections that scripts use."""
         pending = [
             *(task for late in self._late.values() for task in late),
             *([self._refreshing] if self._refreshing is not None else []),

@@ -243,7 +243,6 @@ class StoreGuard:
             await asyncio.sleep(_STOPPED_S)
 
     async def loss(self) -> Loss | None:
-        """Return the last loss that an instance saw."""
         return last_loss(await self._read())
 
     async def look(self) -> dict[Subject, str]:

@@ -52,7 +52,6 @@ class TrialStore:
         return cpu_s, sum(int(info["used_memory"]) - sum(int(info.get(name, 0)) for name in _PASSING) for info in found)
 
     async def parked(self) -> int:
-        """The number of parked messages."""
         with store_errors():
             return sum(await asyncio.gather(*(self._client.zcard(keys.due) for keys in self._shards)))
 
@@ -67,14 +66,12 @@ class TrialStore:
             return [message for found in await asyncio.gather(*map(self._kept_in, self._shards)) for message in found]
 
     async def remove(self) -> None:
-        """Delete every key of the run."""
         with store_errors():
             keys = [key async for key in self._client.scan_iter(match=f"{{{self._prefix}*", count=_SCAN)]
             for key in keys:
                 await self._client.unlink(key)
 
     async def close(self) -> None:
-        """Close the connections."""
         await close(self._client)
 
     async def _kept_in(self, keys: ShardKeys) -> list[StoredMessage]:

@@ -35,6 +35,5 @@ class NodeClient(Redis):
             await self.script_load(text)
 
     async def close_links(self) -> None:
-        """Close the connections that scripts use."""
         await self._link.close()
         await self._waiting.close()

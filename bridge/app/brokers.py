@@ -291,7 +291,6 @@ def open_journal(plan: ProcessPlan) -> Tables | None:
 
 
 def desk_of(store: RedisStore, plan: ProcessPlan) -> RedisDesk:
-    """Return the desk of an open store."""
     redis, history = plan.settings.redis, plan.settings.history
     limits = HistoryLimits(history.keep, history.max)
     return RedisDesk(store.client, redis.key_prefix, redis.shards, store, plan.broker, limits)

@@ -134,7 +134,6 @@ class _Live:
     process: ProcessPlan
 
     def settings(self) -> Settings:
-        """Return the settings in force."""
         return self.process.settings
 
     def follow(

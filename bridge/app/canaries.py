@@ -125,7 +125,6 @@ class Canaries:
         self._states = {kind: CanaryState(kind, now_s()) for kind in brokers}
 
     def states(self) -> Sequence[CanaryState]:
-        """Return the state of each broker's canary."""
         return list(self._states.values())
 
     def overdue(self) -> str:
@@ -141,7 +140,6 @@ class Canaries:
         )
 
     async def run(self) -> None:
-        """Send canaries until cancelled."""
         await asyncio.gather(*(self._run(state) for state in self._states.values()))
 
     async def _run(self, state: CanaryState) -> None:

@@ -128,7 +128,6 @@ def _report(benches: Sequence[Bench], brokers: int, output: Output, out: Path | 
 
 
 def _print(benches: Sequence[Bench]) -> None:
-    """Print the tables and the notes below them."""
     console = Console()
     for bench in benches:
         console.print(table(bench.trial.title, bench.rows))

@@ -63,7 +63,6 @@ class StoreClock:
         return stepped_us
 
     def now_us(self) -> float:
-        """Return Unix microseconds by the store's clock."""
         return time.monotonic() * 1e6 + self._offset_us
 
     def offset_s(self) -> float:

@@ -77,7 +77,6 @@ def read_order(text: str) -> RouteOrder:
 
 
 def routes_that(orders: RouteOrders, state: RouteState) -> frozenset[str]:
-    """Return the routes that were ordered into a state. Pure."""
     return frozenset(route for route, order in orders.items() if order.state is state)
 
 

@@ -81,5 +81,4 @@ class RetrySchedule:
         return wait + self.jitter.extra_ms(wait, spread)
 
     def write(self) -> str:
-        """Return the waits as text: "10s, 1m, 10m"."""
         return ", ".join(write_duration(wait_ms) for wait_ms in self.waits_ms)

@@ -76,7 +76,6 @@ class Role(IntEnum):
 
     @property
     def title(self) -> str:
-        """Its name in settings and answers."""
         return self.name.lower()
 
 
@@ -131,7 +130,6 @@ class GuardedRoute(APIRoute):
     role = Role.ADMIN
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler with the check in front."""
         handler = super().get_route_handler()
 
         async def guarded(request: Request) -> Response:
@@ -162,7 +160,6 @@ class Tokens:
 
     @property
     def open(self) -> bool:
-        """Whether there are no tokens."""
         return not self._digests
 
     def caller(self, given: bytes) -> Caller | None:
@@ -210,7 +207,6 @@ def network(address: str) -> str:
 
 
 def is_local(host: str) -> bool:
-    """Return whether a Host header names this machine. Pure."""
     if _HOST.fullmatch(host) is None:  # evil.example@127.0.0.1 is another host to some clients
         return False
     try:
@@ -221,7 +217,6 @@ def is_local(host: str) -> bool:
 
 
 def same_site(origin: str, host: str) -> bool:
-    """Return whether an Origin header names the server that the Host header names. Pure."""
     return "://" in origin and origin.partition("://")[2].lower() == host.lower()
 
 

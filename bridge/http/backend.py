@@ -176,11 +176,9 @@ class Backend:
             self._looks -= 1
 
     async def desk(self) -> Desk:
-        """Return the desk of all stores."""
         return await self.stores.desk()
 
     def operator(self, caller: Caller) -> LocalOperator:
-        """Return what a caller acts with."""
         return LocalOperator(
             self.stores,
             self.settings,
@@ -272,7 +270,6 @@ class Backend:
 
 
 def backend_of(request: Request) -> Backend:
-    """Return the backend of the app that answers a request."""
     found: Backend = request.app.state.backend
     return found
 
@@ -282,6 +279,5 @@ Who = Annotated[Caller, Depends(caller_of)]
 
 
 def reply(value: Document | Mapping[str, Any], status: int = 200) -> Response:
-    """Return a JSON response."""
     content = value.as_dict() if isinstance(value, Document) else value
     return Response(json.dumps(content, separators=(",", ":"), default=str), status, media_type="application/json")

@@ -90,7 +90,6 @@ class Processes:
         return len(self._frames)
 
     def frames(self) -> list[Frame]:
-        """Return the last frame of each process that has sent one."""
         return [frame for frame in self._frames if frame is not None]
 
     def take(self, number: int, frame: Frame) -> None:

@@ -48,7 +48,6 @@ def read_files(folder: Path = _FOLDER) -> Mapping[str, PageFile]:
 
 
 def page_routes() -> APIRouter:
-    """Return the routes of the page."""
     files = read_files()
     shell = files[_SHELL].content.decode()
     router = APIRouter(include_in_schema=False)

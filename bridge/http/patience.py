@@ -31,7 +31,6 @@ class PatientProtocol(H11Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -46,7 +46,6 @@ class Problem(Exception):
         self.more = more
 
     def response(self) -> Response:
-        """Return it as a response."""
         content = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
@@ -58,7 +57,6 @@ class Problem(Exception):
 
 
 def problem_of(error: PostdateError) -> Problem:
-    """Return the problem for an error of postdate."""
     if isinstance(error, NotThere):
         return refusal(error.result)
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)

@@ -203,7 +203,6 @@ async def _logged(name: str, work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _report_to_webhook(settings: Settings, stores: KeptStores) -> None:
-    """Send reports to the webhook, if there is one."""
     if settings.webhook.url.get_secret_value():
         name = instance_name(settings, "http")
         await WebhookReporter(settings.webhook, stores.desk, Look(stores).stats, name).run()

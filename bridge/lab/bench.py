@@ -133,7 +133,6 @@ class BenchRow:
     runs: list[Figures] = field(default_factory=list)
 
     def figures(self) -> Figures:
-        """The medians."""
         return middle(self.runs)
 
     def faults(self) -> dict[str, int]:
@@ -262,7 +261,6 @@ def _settings(trial: Trial) -> dict[str, Any]:
 
 
 def complaints(rows: Sequence[BenchRow]) -> list[str]:
-    """A sentence for each row with faults."""
     return [faults_sentence(row.name, found) for row in rows if (found := row.faults())]
 
 

@@ -36,13 +36,11 @@ class Theme(NamedTuple):
     lift: float
 
     def colour(self, mode: Mode) -> tuple[float, float, float]:
-        """The mode's colour."""
         pairs = zip(to_rgb(mode.colour), to_rgb(self.ink), strict=True)
         red, green, blue = (own + (ink - own) * self.lift for own, ink in pairs)
         return red, green, blue
 
     def style(self) -> dict[Any, Any]:
-        """matplotlib's settings."""
         inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
         return {
             **dict.fromkeys(inked, self.ink),
@@ -106,12 +104,10 @@ class Chart:
 
     @cached_property
     def light(self) -> bytes:
-        """The picture as PNG on a light ground."""
         return self._png(LIGHT)
 
     @cached_property
     def dark(self) -> bytes:
-        """The picture as PNG on a dark ground."""
         return self._png(DARK)
 
     def _png(self, theme: Theme) -> bytes:

@@ -54,7 +54,6 @@ class ModeResult:
         return faults({name: sum(int(step.figures.get(name) or 0) for step in self.steps) for name in FAULTS})
 
     def messages(self) -> int:
-        """The number of messages of all steps that should arrive."""
         return sum(int(step.figures["messages"] or 0) for step in self.steps if step.kind != "backlog")
 
     def processor_us(self, figures: Figures) -> float | None:

@@ -50,7 +50,6 @@ def verdict(comparison: ModeComparison) -> list[Judgement]:
 
 
 def sentences(comparison: ModeComparison) -> list[str]:
-    """The verdict as lines of text."""
     return [f"{scope(comparison.plan)}:", *map(str, verdict(comparison))]
 
 

@@ -131,7 +131,6 @@ class BrokerMessages(NamedTuple):
 
 
 def complaints(messages: Iterable[DemoMessage]) -> list[str]:
-    """A sentence for everything that did not end as it must."""
     return [text for message in messages for text in _complaints(message)]
 
 
@@ -228,7 +227,6 @@ class BrokerDemo:
         return all(message.settled(self.now_ms()) for message in self.found.messages)
 
     def now_ms(self) -> float:
-        """Unix milliseconds by the store's clock."""
         return self._trial.now_ms()
 
     def receive(self, body: bytes, headers: Mapping[str, Any]) -> None:

@@ -135,7 +135,6 @@ class Tally:
         return self.messages >= self._load.count and time.time() > self._at[-1] + self._load.linger_s
 
     def got(self) -> Got:
-        """The result so far."""
         first, last = (self._at[0], self._at[-1]) if self._at else (0.0, 0.0)
         seen = self.messages, self._duplicates, self._early
         return Got(*seen, self._late_ms, first, last, self._numbers, self._at, self._disordered)

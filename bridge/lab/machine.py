@@ -18,7 +18,6 @@ _LISTENS = "0A"
 
 
 def machine() -> dict[str, Any]:
-    """Processor model, usable cores, memory in bytes, and operating system."""
     return {
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -64,7 +63,6 @@ class Usage(NamedTuple):
 
 
 def usage_of(pid: int) -> Usage:
-    """Usage of a process since its start, living children included."""
     family = list(_family(pid))
     if not family:
         return Usage(None, None)

@@ -103,7 +103,6 @@ def trial_settings(
 
 
 def broker_kind(settings: Settings) -> BrokerKind:
-    """The broker of a run's only route."""
     return settings.routes[ROUTE].broker
 
 
@@ -254,7 +253,6 @@ class Trial:
             self._bridge.check()
 
     def parked(self) -> int:
-        """The number of messages parked in the store."""
         return self.wait_for(self.store.parked())
 
     def waiting(self, published: int) -> int:
@@ -274,7 +272,6 @@ class Trial:
         return found
 
     def versions(self) -> dict[str, str]:
-        """The versions of all programs that influence the figures."""
         found = own_versions() | dict(self.broker.versions)
         if self._stored:
             store, _, number = self.wait_for(self.store.version()).partition(" ")
@@ -282,15 +279,12 @@ class Trial:
         return found
 
     def wait_for(self, asked: Awaitable[T]) -> T:
-        """Run a coroutine and return its result."""
-
         async def answer() -> T:
             return await asked
 
         return self._runner.run(answer())
 
     def now_ms(self) -> float:
-        """Unix milliseconds by the store's clock."""
         return self._clock.now_us() / 1000
 
 

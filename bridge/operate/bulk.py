@@ -74,7 +74,6 @@ def read_operation(document: str, now_ms: int) -> OperationFacts:
 
 
 def _kept(operation: OperationFacts) -> str:
-    """Return an operation as the store keeps it."""
     return json.dumps(operation.as_dict())
 
 

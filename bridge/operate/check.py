@@ -159,7 +159,6 @@ def _unused_stores(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _strays(settings: Settings) -> Iterator[CheckResult]:
-    """Judge what is parked for routes that are not configured."""
     for leftover in asyncio.run(strays_of(settings)):
         yield warn(_of(leftover.route), leftover.text)
 
@@ -188,7 +187,6 @@ def _brokers(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckRe
 
 
 def _policies(settings: Settings) -> list[CheckResult]:
-    """Judge what policies do to messages that wait."""
     try:
         harms = judge_policies(settings)
     except PostdateError as error:

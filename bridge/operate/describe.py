@@ -99,7 +99,6 @@ def _retry_of(settings: Settings, row: Row) -> doc.RetryFacts | None:
 
 
 def past_of(entry: HistoryRow) -> doc.PastMessage:
-    """Return an entry of the history."""
     return doc.PastMessage(
         **_facts_of(entry, entry.received_ms),
         ended=write_moment(entry.ended_ms),
@@ -146,7 +145,6 @@ def life_in_store(row: Row, past: HistoryRow | None) -> list[doc.LifeEvent]:
 
 
 def departed(entry: HistoryRow) -> doc.MessageDetails:
-    """Return what the history knows of a message that has left the store."""
     hidden = f"the message is no longer in the store: {ended(entry)}"
     return doc.MessageDetails(
         message=past_of(entry),
@@ -259,7 +257,6 @@ def stats_of(
 
 
 def memory_of(found: Stats) -> list[doc.MemoryFacts]:
-    """Return the memory of the store's servers."""
     return [doc.MemoryFacts(server=memory.server, used=memory.used, max=memory.most or None) for memory in found.memory]
 
 
@@ -309,7 +306,6 @@ def _lateness(report: Mapping[str, object]) -> dict[str, object]:
 
 
 def audit_of(entry: AuditEntry) -> doc.AuditFacts:
-    """Return an entry of the audit log."""
     return doc.AuditFacts(**entry.as_dict(), at=write_moment(entry.at_ms))
 
 
@@ -317,7 +313,6 @@ def audit_of(entry: AuditEntry) -> doc.AuditFacts:
 
 
 def level_of(place: Place, state: str, text: str) -> doc.LevelFacts:
-    """Return a queue or topic in which messages wait."""
     return doc.LevelFacts(
         route=place.route,
         kind=place.kind,
@@ -331,6 +326,5 @@ def level_of(place: Place, state: str, text: str) -> doc.LevelFacts:
 
 
 def intake_of(intake: Intake) -> doc.LevelFacts:
-    """Return an intake."""
     state = "intake" if intake.readers else "intake, no consumer"
     return level_of(Place(intake.route, intake.kind, intake.name, intake.messages, Use.IN_USE), state, "")

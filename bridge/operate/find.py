@@ -199,7 +199,6 @@ async def with_key(desk: Desk, routes: Sequence[str], state: State, wanted: Crit
 
 
 async def takes(desk: Desk, row: Row, wanted: Criteria) -> bool:
-    """Return whether a message matches."""
     return wanted.base.takes(row) and await _has_header(desk, row, wanted)
 
 
@@ -220,7 +219,6 @@ async def _has_header(desk: Desk, row: Row, wanted: Criteria) -> bool:
 
 
 def write_cursor(after: Cursor | None) -> str | None:
-    """Return a cursor as text."""
     return None if after is None else f"{after.at_ms}-{after.id.decode()}"
 
 

@@ -86,7 +86,6 @@ def _token() -> str:
 
 
 def client_of(address: ApiAddress, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
-    """Return a client of the API."""
     headers = {"X-Postdate-Via": "cli", "Content-Type": "application/json"}
     if address.token:
         headers["Authorization"] = f"Bearer {address.token}"
@@ -98,7 +97,6 @@ class HttpOperator:
     """``Operator`` over the API. It raises ``Refused`` for what the token does not allow."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
-        """``client`` is one of ``client_of``."""
         self._client = client
 
     async def close(self) -> None:
@@ -254,7 +252,6 @@ class HttpOperator:
     async def bulk(
         self, verb: Verb, chosen: Selection, due: Due | None = None, rate: int | None = None, reason: str = ""
     ) -> doc.OperationFacts:
-        """Let the process that answers begin an operation."""
         body = {**_bulk(verb, chosen), **_due(due), "max_rate": rate, "reason": reason}
         return doc.OperationFacts.model_validate_json((await self._done("POST", "/bulk", body)).content)
 
@@ -355,7 +352,6 @@ def _due(due: Due | None) -> dict[str, str]:
 
 
 def _bulk(verb: Verb, chosen: Selection) -> dict[str, Any]:
-    """Return a bulk request."""
     if chosen.ids is not None:
         return {"verb": verb.name, "ids": [message_id.decode() for message_id in chosen.ids]}
     return {"verb": verb.name, "filter": {"state": chosen.state.value, **chosen.wanted.given()}}

@@ -250,7 +250,6 @@ class _Parking:
         return await park(store, self._ids, message, message_id), message
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._store.close()
         if self._journal is not None:
             await self._journal.close()
@@ -310,7 +309,6 @@ class KeptStores:
         return self._parkings[broker]
 
     async def close(self) -> None:
-        """Close all connections."""
         for parking in self._parkings.values():
             await parking.close()
         for journal in self._journals:

@@ -252,17 +252,14 @@ RESTORE = JournalVerb(
 
 
 def ordering(state: RouteState) -> RouteVerb:
-    """Return the verb that orders a state."""
     return next(verb for verb in ROUTE_VERBS if verb.state is state)
 
 
 def verb_of(name: VerbName) -> Verb:
-    """Return the verb of this name."""
     return next(verb for verb in VERBS if verb.name == name)
 
 
 def missing(message_id: bytes) -> VerbResult:
-    """Return the result for a message that is not in the store."""
     return _result(message_id, Answer.NONE.value, _UNKNOWN, NOT_FOUND)
 
 

@@ -105,7 +105,6 @@ def found_key(message_id: bytes) -> bytes:
 
 
 def plain_key(key: bytes) -> bytes:
-    """Return a key as the producer wrote it."""
     return key[1:] if key[:1] == b"\0" else key
 
 

@@ -127,7 +127,6 @@ class Claimer:
         return None if self._stopping else self._turns
 
     async def run(self) -> None:
-        """Claim until stopped or cancelled."""
         try:
             await self._run()
             if self._asked is not None:  # what it claims is held, so that it can be given back

@@ -122,7 +122,6 @@ def dispatch_rules(settings: Settings, window: int) -> ClaimRules:
 
 
 def all_lanes(settings: Settings) -> dict[str, tuple[str, ...]]:
-    """Return the lanes of each route."""
     return {name: tuple(settings.lanes_of(name)) for name in settings.routes}
 
 

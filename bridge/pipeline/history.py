@@ -96,7 +96,6 @@ class Historian:
         self._event.set()
 
     async def run(self) -> None:
-        """Write until cancelled."""
         while True:
             await self._event.wait()
             until = time.monotonic() + _GATHER_S

@@ -99,7 +99,6 @@ class Arrivals:
         return taken
 
     def empty(self) -> bool:
-        """Return whether nothing waits to be taken."""
         return not self._waiting
 
     def remove(self, is_gone: Callable[[Delivery], bool]) -> list[Delivery]:

@@ -37,7 +37,6 @@ class JournalWatch:
         self._health = health
 
     async def run(self) -> None:
-        """Look until cancelled."""
         while True:
             with suppress(StoreUnavailable):  # the loops that use the store and the journal report it
                 await self.once()

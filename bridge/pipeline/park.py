@@ -116,7 +116,6 @@ class Parker:
         return (self.received, self._rounds, self._failures) if self.busy else None
 
     async def run(self) -> None:
-        """Park until cancelled."""
         with closing(self._dead), closing(self._skipped):
             while True:
                 await self._gather()

@@ -116,7 +116,6 @@ class Publisher:
             self._event.set()
 
     async def run(self) -> None:
-        """Publish until cancelled."""
         alarm = Alarm(self._event.set)
         try:
             while True:

@@ -154,7 +154,6 @@ class Relay:
         self._idle = True
 
     def able(self) -> bool:
-        """Return whether the sink is connected."""
         return self._sink.able()
 
     def follow(self, rules: Mapping[str, LevelRules], retries: RetryRules) -> None:
@@ -194,7 +193,6 @@ class Relay:
                 self._again.put_nowait(self._carried(carried.delivery, Bury(reason)))
 
     async def run(self) -> None:
-        """Take and send on until cancelled."""
         with closing(self._dead), closing(self._refused):
             while True:
                 await self.once()

@@ -99,7 +99,6 @@ class Restorer:
         self._name = secrets.token_hex(8)
 
     async def count(self, wanted: JournalFilter) -> int:
-        """Return how many rows match. Raises ``StoreUnavailable``."""
         await self._carry(wanted)
         return await self._journal.count(wanted)
 

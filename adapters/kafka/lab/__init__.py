@@ -19,7 +19,6 @@ _QUICK = {"shares": (0.12,), "plain": 200_000, "bursts": (20_000,)}
 
 
 def names(base: str) -> RunNames:
-    """The topics of one run."""
     return RunNames(f"{base}.delay", base, base, "", base)
 
 

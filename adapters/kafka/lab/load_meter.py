@@ -70,7 +70,6 @@ class KafkaGenerator:
         self._sent = self._confirmed = 0
 
     async def run(self, confirmed: Callable[[int], None]) -> Sent:
-        """Produce all records."""
         wire = self._wire
         places = self._places(sum(map(len, wire.led.values())))
         began = time.time()

@@ -9,7 +9,6 @@ from bridge.lab.ports import BrokerLab, RunNames
 
 
 def names(base: str) -> RunNames:
-    """The exchanges and queues of one run."""
     return RunNames(f"{base}.delay", base, f"{base}.queue", f"{base}.intake", base)
 
 

@@ -88,7 +88,6 @@ class RabbitGenerator:
         self._ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
     async def run(self, confirmed: Callable[[int], None]) -> Sent:
-        """Publish all messages."""
         connection, self._began = self._link.connection, time.time()
         connection.hot_methods[ACK] = lambda data, at: self._answered(False, *tag_and_flag.unpack_from(data, at))
         connection.hot_methods[NACK] = lambda data, at: self._answered(True, *tag_and_flag.unpack_from(data, at))
@@ -100,7 +99,6 @@ class RabbitGenerator:
         return Sent(self._load.count, self._began, self._ended.result(), self._nacks)
 
     def _fill(self) -> None:
-        """Send what may be sent."""
         load, now = self._load, time.time()
         if self._confirmed() >= load.count and not self._ended.done():
             self._ended.set_result(now)

@@ -53,7 +53,6 @@ class Names(NamedTuple):
 
 
 def names_of(old: str) -> Names:
-    """Return the names that belong to an exchange."""
     return Names(old, f"{old}.delay", f"{old}.target", f"{old}{_WAITING}")
 
 
@@ -227,7 +226,6 @@ def route_name(old: str) -> str:
 
 
 def toml(names: Names) -> str:
-    """Return the route for the settings file."""
     quoted = [re.sub(r'(["\\])', r"\\\1", part) for part in (names.front, names.target)]
     return (
         f'[routes.{route_name(names.old)}]\nbroker = "rabbitmq"\n'

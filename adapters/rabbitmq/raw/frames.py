@@ -27,7 +27,6 @@ _MANDATORY = b"\x01"
 
 
 def ack(channel: int, tag: int, multiple: bool) -> bytes:
-    """Return a basic.ack."""
     return _ack.pack(METHOD, channel, 13, ACK, tag, multiple, FRAME_END)
 
 

@@ -17,7 +17,6 @@ class Payload(NamedTuple):
 
 
 def pack(routing_key: bytes, properties: bytes, body: bytes) -> bytes:
-    """Return the message as one piece of bytes."""
     return b"".join((bytes((len(routing_key),)), routing_key, len(properties).to_bytes(4, "big"), properties, body))
 
 

@@ -136,7 +136,6 @@ def crashes_lazy_queues(version: str) -> bool:
 
 
 def _label(declaration: Declaration) -> str:
-    """Return the words for a declaration in a sentence."""
     if isinstance(declaration, Binding):
         kind = "exchange" if declaration.to_exchange else "queue"
         return f"the binding from exchange '{declaration.exchange}' to {kind} '{declaration.queue}'"
