@@ -12,17 +12,10 @@ from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition, errors
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import CloseReason
-from aiokafka.errors import (
-    IllegalGenerationError,
-    KafkaConnectionError,
-    KafkaError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
-)
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import OffsetAndMetadata
 
@@ -135,7 +128,7 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaAdminClien
     password, an untrusted certificate."""
     try:
         await client.start()
-    except KafkaConnectionError as error:
+    except errors.KafkaConnectionError as error:
         raise BrokerUnavailable(await why_not(rules) or sentence(error, rules)) from error
 
 
@@ -147,7 +140,7 @@ async def commit_once(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartitio
     wanted = {tp: OffsetAndMetadata(offset, note) for tp, (offset, note) in offsets.items()}
     try:
         await consumer._coordinator._do_commit_offsets(None, wanted)
-    except (RebalanceInProgressError, IllegalGenerationError, UnknownMemberIdError):
+    except (errors.RebalanceInProgressError, errors.IllegalGenerationError, errors.UnknownMemberIdError):
         return False
     return True
 
@@ -171,7 +164,7 @@ async def _answers(client: AIOKafkaClient, node: int, timeout_s: float) -> bool:
     try:
         async with asyncio.timeout(timeout_s):
             await client.send(node, MetadataRequest([]), group=_ASKING)
-    except (KafkaError, OSError):
+    except (errors.KafkaError, OSError):
         return False
     return True
 
@@ -204,7 +197,7 @@ async def give_up_consumer(consumer: AIOKafkaConsumer) -> None:
     await asyncio.wait([stopping], timeout=_CLOSE_S)
     stopping.cancel()
     await asyncio.gather(stopping, return_exceptions=True)
-    with suppress(KafkaError, OSError):
+    with suppress(errors.KafkaError, OSError):
         await consumer._client.close()
 
 
@@ -221,5 +214,5 @@ async def give_up_producer(producer: AIOKafkaProducer) -> None:
         if sending is not None and not sending.done():
             sending.cancel()
             await asyncio.wait([sending], timeout=_CLOSE_S)
-    with suppress(KafkaError, OSError):
+    with suppress(errors.KafkaError, OSError):
         await producer.client.close()

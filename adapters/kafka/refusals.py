@@ -5,27 +5,13 @@ Error codes: the Kafka protocol guide, "Error Codes".
 
 from __future__ import annotations
 
-from aiokafka import TopicPartition
-from aiokafka.errors import (
-    BrokerResponseError,
-    CorruptRecordException,
-    InvalidTimestampError,
-    InvalidTopicError,
-    KafkaError,
-    MessageSizeTooLargeError,
-    NotEnoughReplicasError,
-    PolicyViolationError,
-    RecordListTooLargeError,
-    TopicAuthorizationFailedError,
-    UnknownTopicOrPartitionError,
-    kafka_errors,
-)
+from aiokafka import TopicPartition, errors
 
 from bridge.core.message import Refusal
 from bridge.core.reasons import Reason, ReasonKind, bad_headers
 
 
-class InvalidRecordError(BrokerResponseError):
+class InvalidRecordError(errors.BrokerResponseError):
     """INVALID_RECORD, which aiokafka does not know and would report as unknown."""
 
     errno = 87
@@ -33,14 +19,14 @@ class InvalidRecordError(BrokerResponseError):
     description = "The topic does not accept such a record."
 
 
-class TooFewReplicasError(NotEnoughReplicasError):
+class TooFewReplicasError(errors.NotEnoughReplicasError):
     """NOT_ENOUGH_REPLICAS: nothing was written. aiokafka would retry it silently until the replicas are back."""
 
     retriable = False
 
 
-kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
-kafka_errors[TooFewReplicasError.errno] = TooFewReplicasError
+errors.kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
+errors.kafka_errors[TooFewReplicasError.errno] = TooFewReplicasError
 
 _SOON_MS = 1000
 #: Reasons that concern a topic and not one record: its other records would be refused too.
@@ -96,22 +82,22 @@ def over_request(topic: str) -> Refusal:
     return Refusal(Reason(ReasonKind.TOO_LARGE, text, {"topic": topic}), lasting=True)
 
 
-def of_error(error: KafkaError, tp: TopicPartition, keyless: bool = False) -> Refusal | None:
+def of_error(error: errors.KafkaError, tp: TopicPartition, keyless: bool = False) -> Refusal | None:
     """The refusal if nothing of a batch was written; None if something was, or if that is unknown. ``keyless``: its
     only record has no key."""
     topic = tp.topic
-    if isinstance(error, NotEnoughReplicasError):
+    if isinstance(error, errors.NotEnoughReplicasError):
         return few_replicas(topic, tp.partition)
-    if isinstance(error, (MessageSizeTooLargeError, RecordListTooLargeError)):
+    if isinstance(error, (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)):
         return too_large(topic, compressed=True)
-    if isinstance(error, TopicAuthorizationFailedError):
+    if isinstance(error, errors.TopicAuthorizationFailedError):
         return forbidden(topic)
-    if isinstance(error, (UnknownTopicOrPartitionError, InvalidTopicError)):
+    if isinstance(error, (errors.UnknownTopicOrPartitionError, errors.InvalidTopicError)):
         return missing_topic(topic)
-    if isinstance(error, InvalidTimestampError):
+    if isinstance(error, errors.InvalidTimestampError):
         reason = Reason(ReasonKind.BAD_TIMESTAMP, "topic '{topic}' refuses its timestamp", {"topic": topic})
         return Refusal(reason, lasting=True)
-    if isinstance(error, (CorruptRecordException, InvalidRecordError, PolicyViolationError)):
+    if isinstance(error, (errors.CorruptRecordException, InvalidRecordError, errors.PolicyViolationError)):
         rule = (
             "It has no key, and a compacted topic needs one. Produce it with a key, or set the topic's cleanup.policy "
             "to delete"

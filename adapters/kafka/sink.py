@@ -16,15 +16,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, get_args
 
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition, errors
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import (
-    InvalidTopicError,
-    KafkaError,
-    TopicAuthorizationFailedError,
-    UnknownTopicOrPartitionError,
-    for_code,
-)
 from aiokafka.protocol.metadata import MetadataRequest
 
 from adapters.kafka import refusals
@@ -100,12 +93,12 @@ class TargetTopics:
         node = self._client.get_random_node()
         try:
             answer = await self._client.send(node, MetadataRequest([topic], allow_auto_topic_creation=False))
-        except (KafkaError, OSError):
+        except (errors.KafkaError, OSError):
             return refusals.not_known(topic)
-        error = for_code(answer.topics[0][0])
-        if error is TopicAuthorizationFailedError:
+        error = errors.for_code(answer.topics[0][0])
+        if error is errors.TopicAuthorizationFailedError:
             return refusals.forbidden(topic)
-        if error in (UnknownTopicOrPartitionError, InvalidTopicError):
+        if error in (errors.UnknownTopicOrPartitionError, errors.InvalidTopicError):
             return refusals.missing_topic(topic)
         return refusals.not_known(topic)
 

@@ -16,25 +16,12 @@ from itertools import count
 
 from adapters.memory.memory_tiers import TieredShard
 from adapters.memory.shard import Shard
+from bridge.core import ports
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreFull, StoreUnavailable
 from bridge.core.journal import FarPage, JournalEntry, LoggedMoves, TierMoved
 from bridge.core.message import Claim, Origin
 from bridge.core.orders import RouteOrder, RouteOrders
-from bridge.core.ports import (
-    Batch,
-    Claimed,
-    Dealt,
-    DeliveryCount,
-    Found,
-    HeldStep,
-    LetGo,
-    Loss,
-    Met,
-    Parked,
-    Piece,
-    Release,
-)
 from bridge.core.roll import Roll
 from bridge.desk.past import AuditEntry, Remembered
 from bridge.parking.envelope import due_in, index_field, tries_and_reached
@@ -103,7 +90,7 @@ class Memory:
         self.leads: dict[str, tuple[str, int]] = {}
         self.reported: dict[str, int] = {}
         self.listeners: list[Callable[[int, int], None]] = []
-        self.loss: Loss | None = None
+        self.loss: ports.Loss | None = None
         self.restored = 0
         self.away = ""
         self.full = False
@@ -162,14 +149,14 @@ class MemoryStore:
 
     # -- parking ----------------------------------------------------------------------------------------------------
 
-    async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
+    async def park(self, batches: Mapping[int, ports.Batch]) -> dict[int, ports.Parked | StoreUnavailable]:
         try:
             async with self._call(adds=True):
                 return {shard: self._park(shard, batch) for shard, batch in batches.items()}
         except StoreUnavailable as error:
             return dict.fromkeys(batches, error)
 
-    def _park(self, shard: int, batch: Batch) -> Parked | StoreUnavailable:
+    def _park(self, shard: int, batch: ports.Batch) -> ports.Parked | StoreUnavailable:
         try:
             return self.memory.shards[shard].park(self.instance + " once" * batch.once, batch)
         except TierMoved as error:
@@ -190,7 +177,7 @@ class MemoryStore:
             firsts = self.memory.shards[shard].offsets.firsts
             return {log: firsts[log] for log in logs if log in firsts}
 
-    async def loss(self) -> Loss | None:
+    async def loss(self) -> ports.Loss | None:
         async with self._call():
             return self.memory.loss
 
@@ -209,10 +196,10 @@ class MemoryStore:
 
     # -- by key -----------------------------------------------------------------------------------------------------
 
-    async def find(self, fields: Sequence[bytes]) -> dict[bytes, Found]:
+    async def find(self, fields: Sequence[bytes]) -> dict[bytes, ports.Found]:
         async with self._call():
             shards = self.memory.shards
-            return {field: Found.merged([shard.keys.found(field) for shard in shards]) for field in fields}
+            return {field: ports.Found.merged([shard.keys.found(field) for shard in shards]) for field in fields}
 
     async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
         async with self._call():
@@ -240,10 +227,10 @@ class MemoryStore:
 
     async def claim(
         self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0
-    ) -> dict[int, Claimed | StoreUnavailable]:
+    ) -> dict[int, ports.Claimed | StoreUnavailable]:
         token = self.new_token()
         lease_ends = time.monotonic() + lease_ms / 1000
-        claimed: dict[int, Claimed | StoreUnavailable] = {}
+        claimed: dict[int, ports.Claimed | StoreUnavailable] = {}
         try:
             async with self._call():
                 for number in shards:
@@ -251,7 +238,7 @@ class MemoryStore:
                     shard = self.memory.shards[number]
                     owner = shard.owner(self.instance, drain_ms)
                     if owner is not None:
-                        claimed[number] = Claimed([], None, owner, 0, [])
+                        claimed[number] = ports.Claimed([], None, owner, 0, [])
                         continue
                     taken = shard.claim(token, lease_ms, limit, bytes_max, ahead_ms)
                     ids, envelopes, next_due_ms = (
@@ -281,7 +268,7 @@ class MemoryStore:
                 for route in (c.route.encode(),)
             )
 
-    async def release(self, releases: Iterable[Release]) -> int:
+    async def release(self, releases: Iterable[ports.Release]) -> int:
         async with self._call():
             return sum(
                 self._of(claim).release(
@@ -297,7 +284,7 @@ class MemoryStore:
                 for claim, reason in burials
             )
 
-    async def record(self, pieces: Mapping[int, Sequence[Piece]], most: int) -> dict[int, int | StoreUnavailable]:
+    async def record(self, pieces: Mapping[int, Sequence[ports.Piece]], most: int) -> dict[int, int | StoreUnavailable]:
         try:
             async with self._call():
                 return {
@@ -309,7 +296,7 @@ class MemoryStore:
         except StoreUnavailable as error:
             return dict.fromkeys(pieces, error)
 
-    async def tally(self, counts: Sequence[DeliveryCount]) -> None:
+    async def tally(self, counts: Sequence[ports.DeliveryCount]) -> None:
         async with self._call():
             for slot_ms, route, place, number in counts:
                 self.memory.tallies[slot_ms, route, place] += number
@@ -328,8 +315,8 @@ class MemoryStore:
             return sum(self._of(claim).hold(claim.id + claim.token, reason) for claim, reason in holds)
 
     async def let_go(
-        self, steps: Mapping[int, HeldStep], limit: int, gap_us: int = 0
-    ) -> dict[int, LetGo | StoreUnavailable]:
+        self, steps: Mapping[int, ports.HeldStep], limit: int, gap_us: int = 0
+    ) -> dict[int, ports.LetGo | StoreUnavailable]:
         try:
             async with self._call():
                 return {
@@ -423,7 +410,7 @@ class MemoryStore:
                 self._give_back(shard)
                 self.memory.shards[shard].hand_over(self.instance)
 
-    async def meet(self, ttl_ms: int, able: bool, health: str) -> Met:
+    async def meet(self, ttl_ms: int, able: bool, health: str) -> ports.Met:
         async with self._call():
             now_ms, now_s, there = self.memory.now_ms(), self.memory.steady_s(), self.memory.instances
             for name, until_ms in self._roll.silent(now_s).items():
@@ -443,18 +430,18 @@ class MemoryStore:
             running = self._roll.running(beats, ttl_ms, now_ms, now_s)
             before_us, self._stepped_us = self._stepped_us, self.memory.stepped_us()
             stepped_s = (self._stepped_us - before_us) / 1e6
-            return Met([name for name in running if there[name][1]], dict(self.memory.orders), stepped_s)
+            return ports.Met([name for name in running if there[name][1]], dict(self.memory.orders), stepped_s)
 
     async def orders(self) -> RouteOrders:
         async with self._call():
             return dict(self.memory.orders)
 
-    async def deal(self, read: str, wanted: str) -> Dealt:
+    async def deal(self, read: str, wanted: str) -> ports.Dealt:
         async with self._call():
             if wanted and self.memory.deal == read:
                 self.memory.deal = wanted
             there = sorted(self.memory.instances.items())
-            return Dealt(self.memory.deal, {name: said for name, (_, able, said) in there if able})
+            return ports.Dealt(self.memory.deal, {name: said for name, (_, able, said) in there if able})
 
     async def listen(self, heard: Callable[[int, int], None]) -> None:
         async with self._call():

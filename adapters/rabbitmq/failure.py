@@ -15,19 +15,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+from adapters.rabbitmq.raw import fields
 from adapters.rabbitmq.raw.expiration import is_expiration
-from adapters.rabbitmq.raw.fields import (
-    ARRAY,
-    TABLE,
-    TEXT,
-    Field,
-    entries,
-    long_entry,
-    read_value,
-    text_entry,
-    walk,
-    walk_array,
-)
 from adapters.rabbitmq.raw.properties import locate
 from bridge.core.message import Failure
 from bridge.delay.seal import SIGNATURE, Seal
@@ -96,8 +85,8 @@ def read_rejected(props: bytes, failing: FailingQueue, entries_max: int | None =
     shape, starts = locate(props)
     if shape.headers < 0:
         return Rejected(Failure(1), None, b"")
-    found: dict[bytes, Field] = {}
-    for field in entries(props, starts[shape.headers] + 4, starts[shape.headers + 1], entries_max):
+    found: dict[bytes, fields.Field] = {}
+    for field in fields.entries(props, starts[shape.headers] + 4, starts[shape.headers + 1], entries_max):
         if field[0] in _READ:
             found.setdefault(field[0], field)
     deaths = _deaths(props, found[_X_DEATH]) if _X_DEATH in found else []
@@ -141,10 +130,10 @@ def retry_entries(failure: Failure, arrived_ms: int, public_id: bytes, seal: Sea
     """Return the header entries that describe a failure, which reached postdate at ``arrived_ms`` and got that id."""
     first_ms = arrived_ms if failure.first_ms is None else failure.first_ms
     own_id = failure.id or public_id
-    written = long_entry(_ATTEMPT, failure.attempt) + text_entry(_REASON, failure.reason.encode())
-    written += long_entry(_FIRST_FAILED, first_ms) + text_entry(_ID, own_id)
+    written = fields.long_entry(_ATTEMPT, failure.attempt) + fields.text_entry(_REASON, failure.reason.encode())
+    written += fields.long_entry(_FIRST_FAILED, first_ms) + fields.text_entry(_ID, own_id)
     if seal is not None:
-        written += text_entry(_SIGNATURE, seal.sign(own_id, failure.attempt, first_ms))
+        written += fields.text_entry(_SIGNATURE, seal.sign(own_id, failure.attempt, first_ms))
     return written
 
 
@@ -155,41 +144,41 @@ class _Death(NamedTuple):
     routing_key: bytes | None
 
 
-def _deaths(props: bytes, field: Field) -> list[_Death]:
+def _deaths(props: bytes, field: fields.Field) -> list[_Death]:
     _, tag, value, end, _ = field
-    if tag != ARRAY:
+    if tag != fields.ARRAY:
         return []
-    newest = islice(walk_array(props, value + 4, end), _DEATHS_MAX)
-    return [_death(props, start + 4, stop) for kind, start, stop in newest if kind == TABLE]
+    newest = islice(fields.walk_array(props, value + 4, end), _DEATHS_MAX)
+    return [_death(props, start + 4, stop) for kind, start, stop in newest if kind == fields.TABLE]
 
 
 def _death(props: bytes, start: int, end: int) -> _Death:
     texts: dict[bytes, bytes] = {}
     routing_key = None
-    for name, tag, value, stop, _ in islice(walk(props, start, end), _DEATH_ENTRIES_MAX):
-        if tag == TEXT:
+    for name, tag, value, stop, _ in islice(fields.walk(props, start, end), _DEATH_ENTRIES_MAX):
+        if tag == fields.TEXT:
             texts[name] = props[value + 4 : stop]
-        elif name == b"routing-keys" and tag == ARRAY:
-            first = next(walk_array(props, value + 4, stop), None)
-            if first is not None and first[0] == TEXT and first[2] - first[1] - 4 <= _ROUTING_KEY_MAX:
+        elif name == b"routing-keys" and tag == fields.ARRAY:
+            first = next(fields.walk_array(props, value + 4, stop), None)
+            if first is not None and first[0] == fields.TEXT and first[2] - first[1] - 4 <= _ROUTING_KEY_MAX:
                 routing_key = props[first[1] + 4 : first[2]]
     return _Death(texts, routing_key)
 
 
-def _text(props: bytes, field: Field | None, most: int) -> bytes:
+def _text(props: bytes, field: fields.Field | None, most: int) -> bytes:
     """Return a text of at most ``most`` bytes; b"" for any other value."""
     if field is None:
         return b""
     _, tag, value, end, _ = field
-    return props[value + 4 : end] if tag == TEXT and end - value - 4 <= most else b""
+    return props[value + 4 : end] if tag == fields.TEXT and end - value - 4 <= most else b""
 
 
-def _number(props: bytes, field: Field | None, least: int, below: int) -> int | None:
+def _number(props: bytes, field: fields.Field | None, least: int, below: int) -> int | None:
     """Return a whole number within these bounds; None for any other value."""
     if field is None:
         return None
     _, tag, value, end, _ = field
-    found = read_value(tag, props[value:end])
+    found = fields.read_value(tag, props[value:end])
     if not isinstance(found, int) or isinstance(found, bool):
         return None
     return found if least <= found < below else None

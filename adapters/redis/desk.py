@@ -10,25 +10,9 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from adapters.redis import guard
 from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
-from adapters.redis.guard import (
-    LOSS_IN_HEALTH_MS,
-    costly_loss_ms,
-    count_call,
-    counts_in,
-    judge_agreement,
-    loss_in,
-    many_dead,
-    memory_of,
-    nearly_full,
-    persistence_of,
-    read_agreement,
-    refuses_writes,
-    route_counts,
-    run_ids,
-    still_lost,
-)
 from adapters.redis.instances import instances_of, losses_of
 from adapters.redis.past import RedisPast
 from adapters.redis.steps import step_in
@@ -78,7 +62,7 @@ class RedisDesk(RedisPast):
 
     async def open(self) -> None:
         """Check that the settings fit the store. Writes nothing. Raises ``StoreUnfit``."""
-        judge_agreement(await read_agreement(self._client, self._prefix), self._shards)
+        guard.judge_agreement(await guard.read_agreement(self._client, self._prefix), self._shards)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -126,7 +110,7 @@ class RedisDesk(RedisPast):
 
     async def identity(self) -> str:
         """Return the key prefix and the id that the store was made with; without the id for one that was never used."""
-        agreed = await read_agreement(self._client, self._prefix)
+        agreed = await guard.read_agreement(self._client, self._prefix)
         return f"{self._prefix}:{agreed['id']:x}" if "id" in agreed else self._prefix
 
     async def stored(self) -> AsyncIterator[Stored]:
@@ -150,7 +134,7 @@ class RedisDesk(RedisPast):
 
     async def _servers(self) -> set[str]:
         with store_errors():
-            return await run_ids(self._client)
+            return await guard.run_ids(self._client)
 
     async def look(self, ids: Sequence[bytes], payload_bytes: int) -> list[Row]:
         by_shard = self._sorted(ids)
@@ -233,11 +217,11 @@ class RedisDesk(RedisPast):
 
     async def stats(self) -> Stats:
         heads = [keys.call("heads", (_HEADS, _HEADS_BYTES)) for keys in self._keys.shards]
-        replies = await self._ask([*map(count_call, self._keys.shards), *heads])
+        replies = await self._ask([*map(guard.count_call, self._keys.shards), *heads])
         counted, seen = replies[: self._shards], replies[self._shards :]
         ever: dict[str, int] = {}
         for reply in counted:
-            for name, value in counts_in(reply).items():
+            for name, value in guard.counts_in(reply).items():
                 if name[:1] != b"\0":
                     ever[name.decode()] = ever.get(name.decode(), 0) + value
         now_ms = max(reply[0] for reply in counted) // 1000
@@ -250,12 +234,12 @@ class RedisDesk(RedisPast):
         with store_errors():
             instances, silent = await instances_of(self._client, self._keys, now_ms)
             losses = await losses_of(self._client, self._keys)
-            memory = await memory_of(self._client)
-            full = refuses_writes(await persistence_of(self._client))
-            made = await read_agreement(self._client, self._prefix)
+            memory = await guard.memory_of(self._client)
+            full = guard.refuses_writes(await guard.persistence_of(self._client))
+            made = await guard.read_agreement(self._client, self._prefix)
             each = await self._bytes_each([sum(reply[1:4]) for reply in counted])
-        lost = loss_in(made, now_ms, broker=self._broker)
-        found = (full, lost, step_in(made, now_ms), nearly_full(memory), many_dead(dead))
+        lost = guard.loss_in(made, now_ms, broker=self._broker)
+        found = (full, lost, step_in(made, now_ms), guard.nearly_full(memory), guard.many_dead(dead))
         warnings = [text for text in found if text]
         return Stats(
             now_ms,
@@ -275,14 +259,14 @@ class RedisDesk(RedisPast):
             silent,
             made.get("instances_lost", 0),
             bool(full),
-            costly_loss_ms(made),
+            guard.costly_loss_ms(made),
             lost_instances(losses, self._broker, now_ms) if instances else {},
             ordered(orders),
             cold,
             {name.removeprefix(_REPORTED): value for name, value in made.items() if name.startswith(_REPORTED)},
-            loss_in(made, now_ms, LOSS_IN_HEALTH_MS, self._broker),
+            guard.loss_in(made, now_ms, guard.LOSS_IN_HEALTH_MS, self._broker),
             made.get("restored_ms", 0),
-            still_lost(made),
+            guard.still_lost(made),
         )
 
     async def orders(self) -> RouteOrders:
@@ -314,7 +298,7 @@ class RedisDesk(RedisPast):
 
     async def history_since_ms(self) -> int:
         """Return from which moment on the history is complete: what emptied the store took it, too."""
-        made = await read_agreement(self._client, self._prefix)
+        made = await guard.read_agreement(self._client, self._prefix)
         emptied_ms = made["lost_ms"] if "emptied" in made else 0
         return max(emptied_ms, await super().history_since_ms())
 
@@ -390,7 +374,7 @@ def _look(counted: Sequence[Any], seen: Sequence[Any]) -> ShardLook:
     _, end_ms, overdue_seen, refused, held, *heads = seen
     return ShardLook(
         counted[0] // 1000,
-        route_counts(counted),
+        guard.route_counts(counted),
         counted[4],
         _threes(heads),
         end_ms if end_ms >= 0 else None,

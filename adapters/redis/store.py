@@ -21,25 +21,11 @@ from adapters.redis.move_log import RedisMoves
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, Wait
 from adapters.redis.tiers import RedisTiers, parked_in
+from bridge.core import ports
 from bridge.core.clock import StoreClock
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Origin
 from bridge.core.orders import RouteOrder, RouteOrders, read_order
-from bridge.core.ports import (
-    FIRST_HELD,
-    Batch,
-    Claimed,
-    Dealt,
-    DeliveryCount,
-    Found,
-    HeldStep,
-    LetGo,
-    Loss,
-    Met,
-    Parked,
-    Piece,
-    Release,
-)
 from bridge.core.roll import Roll
 from bridge.desk.past import HOUR_KEPT_MS, HOUR_MS, SLOT_KEPT_MS
 from bridge.parking.envelope import index_field, route_in, tries_and_reached
@@ -124,7 +110,7 @@ class RedisStore:
         """Check that it is still the same store and has room. Return a text for each thing, "" where it is fine."""
         return await self._guard.look()
 
-    async def loss(self) -> Loss | None:
+    async def loss(self) -> ports.Loss | None:
         return await self._guard.loss()
 
     def secret(self) -> bytes:
@@ -143,7 +129,7 @@ class RedisStore:
 
     # -- parking ---------------------------------------------------------------------------------------------------
 
-    async def park(self, batches: Mapping[int, Batch]) -> dict[int, Parked | StoreUnavailable]:
+    async def park(self, batches: Mapping[int, ports.Batch]) -> dict[int, ports.Parked | StoreUnavailable]:
         calls, now_s = [], time.monotonic()
         for shard, batch in batches.items():
             keys = self._keys.shards[shard]
@@ -226,7 +212,7 @@ class RedisStore:
 
     # -- by key -----------------------------------------------------------------------------------------------------
 
-    async def find(self, fields: Sequence[bytes]) -> dict[bytes, Found]:
+    async def find(self, fields: Sequence[bytes]) -> dict[bytes, ports.Found]:
         client: Any = self._client
         with store_errors():
             rows = await asyncio.gather(*(client.hmget(keys.index, fields) for keys in self._keys.shards))
@@ -258,7 +244,7 @@ class RedisStore:
 
     async def claim(
         self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0
-    ) -> dict[int, Claimed | StoreUnavailable]:
+    ) -> dict[int, ports.Claimed | StoreUnavailable]:
         """Claim due messages. A call that fails or is cancelled is noted, and given back before the next claim."""
         token = self.new_token()
         until_us = int(self.clock.now_us()) + self._timeout_us
@@ -276,7 +262,7 @@ class RedisStore:
             self._lose(shards, token)
             raise
         received = time.monotonic()
-        claimed: dict[int, Claimed | StoreUnavailable] = {}
+        claimed: dict[int, ports.Claimed | StoreUnavailable] = {}
         for shard, reply in zip(shards, replies, strict=True):
             if isinstance(reply, StoreUnavailable):
                 self._lose((shard,), token)
@@ -311,7 +297,7 @@ class RedisStore:
         ]
         return await self._sum(by_shard, calls)
 
-    async def release(self, releases: Iterable[Release]) -> int:
+    async def release(self, releases: Iterable[ports.Release]) -> int:
         by_shard = _by_shard(
             (
                 claim,
@@ -336,7 +322,7 @@ class RedisStore:
         )
         return await self._each("bury", by_shard, *self._limits)
 
-    async def record(self, pieces: Mapping[int, Sequence[Piece]], most: int) -> dict[int, int | StoreUnavailable]:
+    async def record(self, pieces: Mapping[int, Sequence[ports.Piece]], most: int) -> dict[int, int | StoreUnavailable]:
         keep_ms = self._limits.keep_ms
         calls = []
         for shard, some in pieces.items():
@@ -344,7 +330,7 @@ class RedisStore:
             calls.append(self._keys.shards[shard].call("record", args))
         return dict(zip(pieces, await self._runner.many(calls), strict=True))
 
-    async def tally(self, counts: Sequence[DeliveryCount]) -> None:
+    async def tally(self, counts: Sequence[ports.DeliveryCount]) -> None:
         """Add to the hashes of slots. The counts of one call are of one day, nearly always."""
         calls: dict[tuple[str, str], list[Any]] = {}
         for slot_ms, route, place, number in counts:
@@ -384,8 +370,8 @@ class RedisStore:
         return await self._each("hold", _by_shard(rows))
 
     async def let_go(
-        self, steps: Mapping[int, HeldStep], limit: int, gap_us: int = 0
-    ) -> dict[int, LetGo | StoreUnavailable]:
+        self, steps: Mapping[int, ports.HeldStep], limit: int, gap_us: int = 0
+    ) -> dict[int, ports.LetGo | StoreUnavailable]:
         calls = []
         for shard, (after, most, others) in steps.items():
             args: list[Any] = [self.instance, *after, limit, _LET_GO_BYTES, gap_us, int(others)]
@@ -428,7 +414,7 @@ class RedisStore:
         with store_errors():
             return orders_in((await client.hgetall(self._keys.orders)).items())
 
-    async def meet(self, ttl_ms: int, able: bool, health: str) -> Met:
+    async def meet(self, ttl_ms: int, able: bool, health: str) -> ports.Met:
         sent = time.monotonic()
         args = [self.instance, ttl_ms, f"{able:d}{health}"]
         for silent in self._roll.silent(sent).items():
@@ -440,12 +426,12 @@ class RedisStore:
         running = self._roll.running(beats, ttl_ms, now_us // 1000, received)
         unable = {name.decode() for name, able in zip(rows[::3], rows[2::3], strict=True) if not able}
         pairs = zip(orders[::2], orders[1::2], strict=True)
-        return Met([name for name in running if name not in unable], orders_in(pairs), stepped_us / 1e6)
+        return ports.Met([name for name in running if name not in unable], orders_in(pairs), stepped_us / 1e6)
 
-    async def deal(self, read: str, wanted: str) -> Dealt:
+    async def deal(self, read: str, wanted: str) -> ports.Dealt:
         now, *reports = await self._runner.one(self._keys.call("deal", (read, wanted)))
         pairs = zip(reports[::2], reports[1::2], strict=True)
-        return Dealt(now.decode(), {name.decode(): report.decode() for name, report in pairs})
+        return ports.Dealt(now.decode(), {name.decode(): report.decode() for name, report in pairs})
 
     async def listen(self, heard: Callable[[int, int], None]) -> None:
         shards = {keys.wake.encode(): shard for shard, keys in enumerate(self._keys.shards)}
@@ -490,15 +476,15 @@ def orders_in(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, RouteOrder]:
     return {route.decode("utf-8", "replace"): read_order(text.decode("utf-8", "replace")) for route, text in pairs}
 
 
-def _let_go(reply: Sequence[Any]) -> LetGo:
+def _let_go(reply: Sequence[Any]) -> ports.LetGo:
     if not reply[0]:
-        return LetGo(False, 0, None, FIRST_HELD, False, frozenset())
+        return ports.LetGo(False, 0, None, ports.FIRST_HELD, False, frozenset())
     _, moved, first_ms, last_ms, last_id, ended, *rest = reply
     routes = frozenset(route.decode("utf-8", "replace") for route in rest)
-    return LetGo(True, moved, None if first_ms < 0 else first_ms, (last_ms, last_id), bool(ended), routes)
+    return ports.LetGo(True, moved, None if first_ms < 0 else first_ms, (last_ms, last_id), bool(ended), routes)
 
 
-def _ranges(batch: Batch) -> list[bytes | int]:
+def _ranges(batch: ports.Batch) -> list[bytes | int]:
     """Return the origins of a batch as ranges: log, first offset, number. Those of the messages come first.
 
     Raises ``ValueError`` if only some messages have one.
@@ -545,7 +531,7 @@ def _found_by(claims: Iterable[Claim]) -> dict[tuple[int, bytes], list[bytes]]:
     return found
 
 
-def _found(values: Iterable[bytes | None]) -> Found:
+def _found(values: Iterable[bytes | None]) -> ports.Found:
     ids: list[bytes] = []
     unlisted = 0
     for value in values:
@@ -553,12 +539,12 @@ def _found(values: Iterable[bytes | None]) -> Found:
             unlisted += int(value[1:])
         elif value:
             ids += (value[at : at + ID_BYTES] for at in range(0, len(value), ID_BYTES))
-    return Found(ids, unlisted)
+    return ports.Found(ids, unlisted)
 
 
-def _claimed(shard: int, reply: list[Any], token: bytes, lease_ends: float) -> Claimed:
+def _claimed(shard: int, reply: list[Any], token: bytes, lease_ends: float) -> ports.Claimed:
     if not reply[0]:
-        return Claimed([], None, reply[2].decode(), 0, [])
+        return ports.Claimed([], None, reply[2].decode(), 0, [])
     now_us, next_ms, ghosts, ids = reply[1:5]
     next_due_ms = next_ms if next_ms >= 0 else None
     return claimed_from(ids, reply[5:], shard, token, lease_ends, now_us // 1000, next_due_ms, ghosts)

@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from adapters.redis import guard
 from adapters.redis.connect import close, connect
 from adapters.redis.durability import ask, judge
 from adapters.redis.errors import store_errors
-from adapters.redis.guard import (
-    count_call,
-    judge_agreement,
-    loss_in,
-    many_dead,
-    memory_of,
-    nearly_full,
-    read_agreement,
-    route_counts,
-)
 from adapters.redis.instances import instances_of
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
@@ -36,17 +27,17 @@ async def inspect(settings: Redis) -> tuple[list[str], int]:
     try:
         servers = await ask(client)
         verdicts = [judge(server, settings.durability, settings.replicas, settings.timeout) for server in servers]
-        made = await read_agreement(client, settings.key_prefix)
-        judge_agreement(made, settings.shards)
+        made = await guard.read_agreement(client, settings.key_prefix)
+        guard.judge_agreement(made, settings.shards)
         keys = StoreKeys(settings.key_prefix, settings.shards, "")
         with store_errors():
             seconds, microseconds = await client.time()
             now_ms = int(seconds) * 1000 + int(microseconds) // 1000
             instances = len((await instances_of(client, keys, now_ms))[0])
             dead = sum([await client.zcard(shard.dead) for shard in keys.shards])
-            room = nearly_full(await memory_of(client))
+            room = guard.nearly_full(await guard.memory_of(client))
         warnings = [warning for verdict in verdicts for warning in verdict.warnings]
-        texts = (*warnings, loss_in(made, now_ms), step_in(made, now_ms), room, many_dead(dead))
+        texts = (*warnings, guard.loss_in(made, now_ms), step_in(made, now_ms), room, guard.many_dead(dead))
         return [text for text in texts if text], instances
     finally:
         await close(client)
@@ -66,12 +57,12 @@ async def remains(settings: Redis) -> Remains:
 
 async def count(client: Any, settings: Redis) -> Remains:
     """Do the same with a client that is open."""
-    made = await read_agreement(client, settings.key_prefix)
+    made = await guard.read_agreement(client, settings.key_prefix)
     if not made:
         return Remains(0, 0, {})
-    judge_agreement(made, settings.shards)
+    guard.judge_agreement(made, settings.shards)
     replies = await Runner(client).many(
-        list(map(count_call, StoreKeys(settings.key_prefix, settings.shards, "").shards))
+        list(map(guard.count_call, StoreKeys(settings.key_prefix, settings.shards, "").shards))
     )
     for reply in replies:
         if isinstance(reply, StoreUnavailable):
@@ -79,7 +70,7 @@ async def count(client: Any, settings: Redis) -> Remains:
     parked: Counter[str] = Counter()
     cold = 0
     for reply in replies:
-        for (state, route), number in route_counts(reply).items():
+        for (state, route), number in guard.route_counts(reply).items():
             parked[route] += number if state in ("parked", "cold") else 0
             cold += number if state == "cold" else 0
     waiting = cold + sum(reply[1] + reply[2] for reply in replies)

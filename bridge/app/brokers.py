@@ -35,28 +35,8 @@ from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import BrokerKind
 from bridge.telemetry.health import Health
 
-__all__ = [
-    "Broker",
-    "RedisStore",
-    "TrialStore",
-    "broker_of",
-    "brokers_of",
-    "close",
-    "connect",
-    "count_remains",
-    "desk_of",
-    "examine",
-    "inspect",
-    "lab_of",
-    "loader_of",
-    "migration_of",
-    "named_brokers",
-    "open_journal",
-    "open_store",
-    "open_trial_store",
-    "pack",
-    "remains",
-]
+#: Of the adapters, for others.
+__all__ = ["RedisStore", "TrialStore", "close", "connect", "count_remains", "examine", "inspect", "remains"]
 
 _FOLDERS: dict[BrokerKind, str] = {"rabbitmq": "adapters.rabbitmq", "kafka": "adapters.kafka"}
 

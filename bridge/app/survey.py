@@ -14,17 +14,7 @@ from bridge.app.brokers import broker_of, brokers_of, named_brokers, open_journa
 from bridge.app.build import begin_logs, build
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, StoreUnfit
-from bridge.desk.leftovers import (
-    Intake,
-    Leftover,
-    Place,
-    Remains,
-    left_in_store,
-    left_over,
-    stalled,
-    strays,
-    unread,
-)
+from bridge.desk import leftovers
 from bridge.process.drains import StoreDrain
 from bridge.process.service import Service
 from bridge.settings import ProcessPlan, Settings
@@ -39,7 +29,7 @@ class Surveyed(NamedTuple):
     """The queues and topics of routes without a store, stale ones included; and a sentence for each broker that no
     route uses and that does not answer."""
 
-    places: list[Place]
+    places: list[leftovers.Place]
     unknown: list[str]
 
 
@@ -68,10 +58,10 @@ def survey_levels(
 
 def remove_levels(
     settings: Settings, before: Sequence[Settings], everything: bool, force: bool, dry_run: bool
-) -> list[Place]:
+) -> list[leftovers.Place]:
     """Delete stale, empty levels; return every candidate with the reason it was kept. Raises ``BrokerUnavailable``,
     ``Refused``."""
-    found: list[Place] = []
+    found: list[leftovers.Place] = []
     for _, broker in named_brokers(settings, before):
         found += broker.levels.remove_levels(settings, before, everything, force, dry_run)
     return found
@@ -83,37 +73,37 @@ def never_removed(settings: Settings, before: Sequence[Settings]) -> list[str]:
     return [text for _, broker in brokers for text in broker.levels.remaining_exchanges(settings, before).values()]
 
 
-def left_at_start(settings: Settings, kind: BrokerKind) -> tuple[list[Leftover], list[str]]:
+def left_at_start(settings: Settings, kind: BrokerKind) -> tuple[list[leftovers.Leftover], list[str]]:
     """Return what stale levels hold, as far as a starting process looks for them: in one broker, and in those that no
     route uses. Raises as ``survey_levels``."""
     asked = broker_of(kind).levels.looks_at_start(settings.only(settings.routes_of(kind)))
     others = [other for other in TITLES if other != kind and settings.routes_of(other)]
     places, unknown = survey_levels(settings.only(asked), without=others)
-    return list(left_over(places)), unknown
+    return list(leftovers.left_over(places)), unknown
 
 
-def count_intakes(settings: Settings) -> list[Intake]:
+def count_intakes(settings: Settings) -> list[leftovers.Intake]:
     """Count the intakes of routes without a store. Raises ``BrokerUnavailable``, ``Refused``."""
     waiting = settings.only(name for name, route in settings.routes.items() if route.mode != "redis")
     return [intake for broker, own in brokers_of(waiting) for intake in broker.levels.count_intakes(own)]
 
 
-def without_consumer(settings: Settings) -> list[Leftover]:
+def without_consumer(settings: Settings) -> list[leftovers.Leftover]:
     """Return the intakes that no consumer reads, or whose consumer has stopped. Raises as ``count_intakes``."""
     intakes = count_intakes(settings)
     still = [intake for broker, own in brokers_of(settings) for intake in broker.levels.stalled_intakes(own)]
     alone = [name for broker, own in brokers_of(settings) for name in broker.levels.works_alone(own)]
     stored = [name for name, route in settings.routes.items() if route.mode == "redis"]
-    return [*unread(intakes, alone), *stalled(still, stored)]
+    return [*leftovers.unread(intakes, alone), *leftovers.stalled(still, stored)]
 
 
 # -- in the stores ----------------------------------------------------------------------------------------------------
 
 
-async def strays_of(settings: Settings) -> list[Leftover]:
+async def strays_of(settings: Settings) -> list[leftovers.Leftover]:
     """Return parked messages of routes that the settings do not have. A store that does not answer is skipped: those
     who need it say so."""
-    found: list[Leftover] = []
+    found: list[leftovers.Leftover] = []
     for store in (*used_stores(settings), *unused_stores(settings)):
         try:
             parked = (await remains(store.settings.redis)).routes
@@ -121,7 +111,7 @@ async def strays_of(settings: Settings) -> list[Leftover]:
             continue
         except PostdateError:
             break
-        found += [stray for stray in strays(parked, store.delivering.routes) if not is_canary(stray.route)]
+        found += [stray for stray in leftovers.strays(parked, store.delivering.routes) if not is_canary(stray.route)]
     return found
 
 
@@ -131,8 +121,8 @@ def stored_before(store: ProcessPlan) -> str:
     return _sentence(store, asyncio.run(remains(store.settings.redis)))
 
 
-def _sentence(store: ProcessPlan, found: Remains) -> str:
-    return left_in_store(TITLES[store.broker], store.delivering.routes, found)
+def _sentence(store: ProcessPlan, found: leftovers.Remains) -> str:
+    return leftovers.left_in_store(TITLES[store.broker], store.delivering.routes, found)
 
 
 def emptying(process: ProcessPlan, instance: str, token: str) -> StoreDrain | None:

@@ -20,26 +20,9 @@ from bridge.desk.past import AuditEntry, PastFilter
 from bridge.desk.payload import Draft
 from bridge.desk.protocol import Desk
 from bridge.desk.rows import Row
+from bridge.operate import describe, find
 from bridge.operate import documents as doc
-from bridge.operate import find
 from bridge.operate.bulk import Operations, Selection, VerbWork, dry_run
-from bridge.operate.describe import (
-    BODY_BYTES,
-    SHOWN_BYTES,
-    audit_of,
-    body_of,
-    commands_for,
-    counts_of,
-    departed,
-    headers_of,
-    life_in_store,
-    life_of,
-    message_of,
-    open_payload,
-    past_of,
-    stats_of,
-    with_flow,
-)
 from bridge.operate.find import Criteria
 from bridge.operate.masking import EVERYTHING, MASKED_MAX, Sight, masked_body
 from bridge.operate.moments import due_ms
@@ -112,7 +95,7 @@ class LocalOperator:
         if page is None:
             page = await find.page(desk, state, wanted, find.read_cursor(cursor), limit)
         return doc.MessageList(
-            messages=[message_of(row) for row in page.rows[:limit]],
+            messages=[describe.message_of(row) for row in page.rows[:limit]],
             next=find.write_cursor(page.after),
             looked_at=page.looked_at,
             now_ms=now_ms,
@@ -126,7 +109,7 @@ class LocalOperator:
         async for row, fits in find.matching(await self._stores.desk(), (), state, self._seen(wanted)):
             progress(looked_at := looked_at + 1)
             if fits:
-                yield message_of(row)
+                yield describe.message_of(row)
 
     async def past_page(self, wanted: PastFilter, cursor: str | None, limit: int) -> doc.PastList:
         """Return a page, and how far the history reaches."""
@@ -137,7 +120,7 @@ class LocalOperator:
             keep_ms=desk.limits.keep_ms, max=desk.limits.most, since_ms=await desk.history_since_ms()
         )
         return doc.PastList(
-            messages=[past_of(entry) for entry in page.rows],
+            messages=[describe.past_of(entry) for entry in page.rows],
             next=find.write_cursor(page.after),
             looked_at=page.looked_at,
             now_ms=now_ms,
@@ -147,7 +130,7 @@ class LocalOperator:
 
     async def history(self, wanted: PastFilter, progress: Progress = silent) -> AsyncIterator[doc.PastMessage]:
         async for entry in (await self._stores.desk()).history(wanted):
-            yield past_of(entry)
+            yield describe.past_of(entry)
 
     async def ids_of_key(self, key: bytes, route: str | None) -> list[str]:
         found = await ids_of_key(await self._stores.desk(), self._settings, key, route)
@@ -156,26 +139,28 @@ class LocalOperator:
     async def search(self, text: str, route: str | None) -> doc.SearchResult:
         desk = await self._stores.desk()
         found = await where_is(desk, [route] if route else list(self._settings.routes), text.encode())
-        rows = [message_of(row) for row in found.rows if not route or row.route == route]
-        past = [past_of(entry) for entry in found.past if not route or entry.route == route]
+        rows = [describe.message_of(row) for row in found.rows if not route or row.route == route]
+        past = [describe.past_of(entry) for entry in found.past if not route or entry.route == route]
         return doc.SearchResult(found=[*rows, *past], text=found.text, now_ms=await desk.now_ms())
 
     async def show(self, message_id: str, whole: bool = False) -> doc.MessageDetails:
         desk = await self._stores.desk()
-        row, past = await self._known(desk, message_id, -1 if whole else SHOWN_BYTES)
+        row, past = await self._known(desk, message_id, -1 if whole else describe.SHOWN_BYTES)
         if row is None:
-            found = departed(cast("HistoryRow", past))
-            return found.model_copy(update={"life": with_flow(found.life, await desk.flow(message_id.encode()))})
-        opened = open_payload(row)
-        headers, properties = headers_of(opened.properties)
+            found = describe.departed(cast("HistoryRow", past))
+            return found.model_copy(
+                update={"life": describe.with_flow(found.life, await desk.flow(message_id.encode()))}
+            )
+        opened = describe.open_payload(row)
+        headers, properties = describe.headers_of(opened.properties)
         details = doc.MessageDetails(
-            message=message_of(row, self._settings),
+            message=describe.message_of(row, self._settings),
             properties=properties,
             headers=dict(self._sight.headers(headers)),
             origin=dict(opened.origin),
             body=await self._body(desk, row, whole),
-            life=with_flow(life_in_store(row, past), await desk.flow(row.id)),
-            commands=commands_for(row),
+            life=describe.with_flow(describe.life_in_store(row, past), await desk.flow(row.id)),
+            commands=describe.commands_for(row),
             now_ms=await desk.now_ms(),
         )
         if not self._sight.whole:
@@ -188,10 +173,10 @@ class LocalOperator:
         row, past = await self._known(desk, message_id, 0)
         flow = await desk.flow(message_id.encode())
         if row is not None:
-            life = with_flow(life_in_store(row, past), flow)
+            life = describe.with_flow(describe.life_in_store(row, past), flow)
             return doc.MessageLife(id=message_id, state=row.state.value, life=life, text="")
         assert past is not None
-        life = with_flow(life_of(past), flow)
+        life = describe.with_flow(describe.life_of(past), flow)
         return doc.MessageLife(id=message_id, state=past.state.value, life=life, text=ended(past))
 
     async def body(self, message_id: str) -> bytes:
@@ -199,7 +184,7 @@ class LocalOperator:
         desk = await self._stores.desk()
         rows = await desk.look([message_id.encode()], -1)
         if rows:
-            return open_payload(rows[0]).body
+            return describe.open_payload(rows[0]).body
         raise await _not_there(desk, message_id)
 
     def _seen(self, wanted: Criteria) -> Criteria:
@@ -212,7 +197,7 @@ class LocalOperator:
         rows = await desk.look(ids, payload_bytes)
         try:
             for row in rows if payload_bytes else ():
-                open_payload(row)
+                describe.open_payload(row)
         except ValueError:  # properties larger than a frame: read all of it
             rows = await desk.look(ids, -1)
         past = (await ends(desk, ids)).get(ids[0])
@@ -222,15 +207,15 @@ class LocalOperator:
 
     async def _body(self, desk: Desk, row: Row, whole: bool) -> doc.Body:
         """Return the start of a body, or all of it, as the caller sees it."""
-        opened, sight = open_payload(row), self._sight
+        opened, sight = describe.open_payload(row), self._sight
         if sight.whole:
-            return body_of(opened.body if whole else opened.body[:BODY_BYTES], opened.body_size)
+            return describe.body_of(opened.body if whole else opened.body[: describe.BODY_BYTES], opened.body_size)
         if sight.bodies == "masked" and len(opened.body) < opened.body_size <= MASKED_MAX:
             rows = await desk.look([row.id], -1)
-            opened = open_payload(rows[0]) if rows else opened
+            opened = describe.open_payload(rows[0]) if rows else opened
         text, why = masked_body(sight.bodies, sight.mask, opened.body, opened.body_size)
-        cut = text is not None and len(text) > BODY_BYTES
-        part = text[:BODY_BYTES] if text is not None else None
+        cut = text is not None and len(text) > describe.BODY_BYTES
+        part = text[: describe.BODY_BYTES] if text is not None else None
         return doc.Body(size=opened.body_size, text=part, base64=None, truncated=cut, hidden=why)
 
     # -- verbs --------------------------------------------------------------------------------------------------------
@@ -345,7 +330,7 @@ class LocalOperator:
 
     def _route(self, name: str, found: Stats, orders: RouteOrders) -> doc.RouteFacts:
         route = self._settings.routes[name]
-        counted: Mapping[str, Any] = counts_of(name, found, orders).as_dict()
+        counted: Mapping[str, Any] = describe.counts_of(name, found, orders).as_dict()
         if not route.stored:
             counted = dict.fromkeys(counted) | {"name": name, "state": RouteState.RUNNING.value}
         returns_to = route.queue if route.retries else ""  # of RabbitMQ; empty on Kafka
@@ -390,7 +375,7 @@ class LocalOperator:
             await self._note(ordering(state).name, f"route {name}", 0, reason)
         self._look.forget()
         found, orders = await self._look.stats(), await desk.orders()
-        return [counts_of(name, found, orders) for name in names]
+        return [describe.counts_of(name, found, orders) for name in names]
 
     # -- the system ---------------------------------------------------------------------------------------------------
 
@@ -398,7 +383,7 @@ class LocalOperator:
         orders = await (await self._stores.desk()).orders()
         found, overall = await self._judged()
         others = [name for name, route in self._settings.routes.items() if not route.stored]
-        return stats_of(found or await self._look.stats(), orders, overall.well, overall.sentence, others)
+        return describe.stats_of(found or await self._look.stats(), orders, overall.well, overall.sentence, others)
 
     async def _judge(self) -> tuple[Stats, Overall]:
         found = await self._look.stats()
@@ -410,7 +395,7 @@ class LocalOperator:
         desk = await self._operations.close_dead()
         found = await desk.audit(limit, before)
         return doc.AuditList(
-            audit=[audit_of(entry) for entry in found], next=found[-1].id if len(found) == limit else None
+            audit=[describe.audit_of(entry) for entry in found], next=found[-1].id if len(found) == limit else None
         )
 
     async def _note(self, verb: str, what: str, messages: int, reason: str = "") -> None:

@@ -9,14 +9,8 @@ from contextlib import AbstractContextManager, suppress
 from importlib.metadata import version
 from typing import Any, TypeVar
 
+from aiokafka import errors
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import (
-    GroupCoordinatorNotAvailableError,
-    GroupIdNotFound,
-    KafkaError,
-    UnknownTopicOrPartitionError,
-    for_code,
-)
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from adapters.kafka.access import trial_errors
@@ -33,7 +27,7 @@ _PARTITIONS = 12
 _LEADERS_S = 15.0
 #: How long a broker may keep members of a bridge that was killed.
 _GROUP_S = 12.0
-_GONE = (0, UnknownTopicOrPartitionError.errno)
+_GONE = (0, errors.UnknownTopicOrPartitionError.errno)
 
 
 class KafkaTrialBroker(AbstractContextManager["KafkaTrialBroker"]):
@@ -97,7 +91,7 @@ class KafkaTrialBroker(AbstractContextManager["KafkaTrialBroker"]):
         answer = await self._admin.create_topics([NewTopic(self._names.target, _PARTITIONS, -1, {})])
         for _, code, *_ in answer.topic_errors:
             if code:
-                raise for_code(code)
+                raise errors.for_code(code)
 
     async def _is_led(self) -> bool:
         (found,) = await self._admin.describe_topics([self._names.target])
@@ -106,7 +100,7 @@ class KafkaTrialBroker(AbstractContextManager["KafkaTrialBroker"]):
     async def _consumed(self) -> bool:
         try:
             (answer,) = await self._admin.describe_consumer_groups([self._names.prefix])
-        except KafkaError:  # no group exists yet, so the offsets topic is missing
+        except errors.KafkaError:  # no group exists yet, so the offsets topic is missing
             return False
         intake = self._names.front.encode()
         # The sixth field of a group holds its members, the last field of a member its partitions.
@@ -116,14 +110,14 @@ class KafkaTrialBroker(AbstractContextManager["KafkaTrialBroker"]):
         answer = await self._admin.delete_topics([self._names.front, self._names.target])
         for _, code, *_ in answer.topic_error_codes:
             if code not in _GONE:
-                raise for_code(code)
+                raise errors.for_code(code)
 
     async def _group_is_gone(self) -> bool:
         """Delete the group. False while it has members or no coordinator."""
         group = self._names.prefix
         try:
             coordinator = await self._admin.find_coordinator(group)
-        except GroupCoordinatorNotAvailableError:
+        except errors.GroupCoordinatorNotAvailableError:
             return False
         answer: Any = await self._admin._send_request(DeleteGroupsRequest([group]), coordinator)
-        return answer.results[0][1] in (0, GroupIdNotFound.errno)
+        return answer.results[0][1] in (0, errors.GroupIdNotFound.errno)

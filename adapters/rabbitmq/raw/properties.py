@@ -128,18 +128,7 @@ def priority_in(props: bytes) -> int:
     return props[starts[found.names.index("priority")]] if "priority" in found.names else 0
 
 
-__all__ = [
-    "DropRules",
-    "Read",
-    "TooManyEntries",
-    "UnreadableTable",
-    "alike",
-    "edit",
-    "header_tag",
-    "ordered",
-    "priority_in",
-    "read",
-]
+__all__ = ["TooManyEntries", "UnreadableTable"]
 
 #: Set to Unix milliseconds by the broker on arrival, where the operator has asked for it: the plugin
 #: rabbitmq-message-timestamp up to 3.11, ``message_interceptors.incoming.set_header_timestamp`` since 3.12.
