@@ -36,11 +36,7 @@ def open_payload(row: Row) -> Opened:
     unpacked = record.unpack(row.payload)
     described = record.describe(unpacked, record.topic_of(row.payload))
     other = {name: value for name, value in described.items() if name not in ("topic", "partition", "key")}
-    origin = {
-        "topic": described.get("topic"),
-        "partition": described["partition"],
-        "record_key": described["key"],
-    }
+    origin = {"topic": described.get("topic"), "partition": described["partition"], "record_key": described["key"]}
     body = unpacked.value or b""
     return Opened(described, origin, other, body, len(body))
 

@@ -42,11 +42,7 @@ _GATHER_BYTES = 256 * 1024
 
 def connection(rules: Kafka, name: str) -> dict[str, Any]:
     """Arguments that every aiokafka client gets. The broker shows ``name`` as the client id."""
-    return {
-        "bootstrap_servers": rules.bootstrap_servers,
-        "client_id": name,
-        **security(rules),
-    }
+    return {"bootstrap_servers": rules.bootstrap_servers, "client_id": name, **security(rules)}
 
 
 def new_producer(rules: Kafka) -> AIOKafkaProducer:

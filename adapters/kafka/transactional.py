@@ -86,13 +86,7 @@ class ShardQueue:
     """The queue of one shard, in the order of publishing."""
 
     def __init__(
-        self,
-        rules: Kafka,
-        names: ShardNames,
-        window_ms: int,
-        answer: Answer,
-        health: Health,
-        mend: Callable[[], None],
+        self, rules: Kafka, names: ShardNames, window_ms: int, answer: Answer, health: Health, mend: Callable[[], None]
     ) -> None:
         self._rules = rules
         self._names = names

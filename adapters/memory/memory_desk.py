@@ -17,16 +17,7 @@ from bridge.core.ports import Found
 from bridge.core.roll import believable
 from bridge.core.state import State
 from bridge.desk.numbers import ShardLook, Stats, by_route, lost_instances, overdue_in
-from bridge.desk.past import (
-    PLACES,
-    AuditEntry,
-    PastCursor,
-    PastFilter,
-    PastSlot,
-    Remembered,
-    judge_step,
-    newest_first,
-)
+from bridge.desk.past import PLACES, AuditEntry, PastCursor, PastFilter, PastSlot, Remembered, judge_step, newest_first
 from bridge.desk.protocol import OPERATIONS_MAX
 from bridge.desk.rows import HEAD_BYTES, Answer, Cursor, Filter, Row, Stored, row_of
 from bridge.parking.envelope import index_fields, route_in

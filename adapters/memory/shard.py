@@ -225,11 +225,7 @@ class Shard:
                 del self.recent[0]
 
     def reject(
-        self,
-        instance: str,
-        token: bytes,
-        messages: Sequence[tuple[bytes, bytes, str]],
-        origins: Sequence[Origin] = (),
+        self, instance: str, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
     ) -> tuple[int, ...]:
         """new -> dead."""
         seen = self._seen.get(("reject", instance))

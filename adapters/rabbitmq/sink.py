@@ -71,13 +71,7 @@ class RabbitSink(Generic[L]):
 
     _answered: Callable[[list[Result[L]]], None]
 
-    def __init__(
-        self,
-        settings: RabbitMQ,
-        outs: Mapping[str, Out],
-        window_bytes: int,
-        health: Health,
-    ) -> None:
+    def __init__(self, settings: RabbitMQ, outs: Mapping[str, Out], window_bytes: int, health: Health) -> None:
         self._settings = settings
         self._outs = outs
         self._window_bytes = window_bytes

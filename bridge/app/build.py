@@ -231,12 +231,7 @@ def _leaving(
 
 
 def _relay(
-    settings: Settings,
-    ends: RelayEnds,
-    clock: StoreClock,
-    mend: Callable[[], None],
-    health: Health,
-    metrics: Metrics,
+    settings: Settings, ends: RelayEnds, clock: StoreClock, mend: Callable[[], None], health: Health, metrics: Metrics
 ) -> Relay:
     limits = settings.limits
     relay = Relay(

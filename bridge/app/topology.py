@@ -14,11 +14,7 @@ from bridge.settings import Settings, forgotten_broker
 _BESIDE = (Standing.FEW, Standing.UNLIKE)
 _STOPS = frozenset({Standing.DIFFERENT, Standing.FORBIDDEN, Standing.UNSEEN})
 #: What `setup` would find and do, by what the comparison found.
-_PLANNED = {
-    Standing.SAME: Standing.THERE,
-    Standing.AWAY: Standing.THERE,
-    Standing.MISSING: Standing.PLANNED,
-}
+_PLANNED = {Standing.SAME: Standing.THERE, Standing.AWAY: Standing.THERE, Standing.MISSING: Standing.PLANNED}
 
 
 class Declared(NamedTuple):

@@ -44,8 +44,7 @@ StateOption = Annotated[
 ]
 EveryOption = Annotated[bool, typer.Option("--all", help="All messages, without a filter.")]
 BulkRateOption = Annotated[
-    int,
-    typer.Option("--max-rate", metavar="N", min=1, max=100_000, help="With filters: at most this many a second."),
+    int, typer.Option("--max-rate", metavar="N", min=1, max=100_000, help="With filters: at most this many a second.")
 ]
 _WHICH = (
     "Name them by ids, by --key with --route, or by the filters of `postdate list`. With filters, it counts and asks "

@@ -41,8 +41,7 @@ def bench(
         ),
     ] = None,
     shares: Annotated[
-        str | None,
-        typer.Option("--shares", metavar="LIST", help="Shares of the plain rate to hold, e.g. 0.12,0.07."),
+        str | None, typer.Option("--shares", metavar="LIST", help="Shares of the plain rate to hold, e.g. 0.12,0.07.")
     ] = None,
     rates: Annotated[
         str | None, typer.Option("--rates", metavar="LIST", help="Messages per second to hold, e.g. 500,2000,5000.")

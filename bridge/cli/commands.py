@@ -129,9 +129,7 @@ COMMANDS = {
         ("postdate resume orders", "postdate resume --all --yes"),
     ),
     "drain": Command(
-        "bridge.cli.orders:drain",
-        "Take nothing more in, and deliver what is parked.",
-        ("postdate drain orders",),
+        "bridge.cli.orders:drain", "Take nothing more in, and deliver what is parked.", ("postdate drain orders",)
     ),
     "export": Command(
         "bridge.cli.export:export",

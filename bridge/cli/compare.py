@@ -15,15 +15,7 @@ from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.core.errors import PostdateError, Refused
 from bridge.lab.command import about, make_folder, reporting, shared_settings
 from bridge.lab.compare import check_redis, lacking, measurement
-from bridge.lab.compare_modes import (
-    BY_NAME,
-    ComparePlan,
-    as_set,
-    chosen_modes,
-    left_out,
-    load_sentence,
-    with_options,
-)
+from bridge.lab.compare_modes import BY_NAME, ComparePlan, as_set, chosen_modes, left_out, load_sentence, with_options
 from bridge.lab.compare_page import missing, write_figures, write_pictures
 from bridge.lab.compare_result import ModeComparison
 from bridge.lab.compare_table import print_table
@@ -41,11 +33,7 @@ def compare(
     quick: Annotated[bool, typer.Option("--quick", help="One rate and short delays, one to two minutes.")] = False,
     modes: Annotated[
         str | None,
-        typer.Option(
-            "--modes",
-            metavar="LIST",
-            help=f"Only these modes: {', '.join(BY_NAME)}; with commas.",
-        ),
+        typer.Option("--modes", metavar="LIST", help=f"Only these modes: {', '.join(BY_NAME)}; with commas."),
     ] = None,
     rates: Annotated[
         str | None, typer.Option("--rates", metavar="LIST", help="Messages per second to hold, e.g. 500,2000.")

@@ -22,11 +22,7 @@ _MANY = 12
 _CALM = ("made", "there", "planned")
 
 
-def setup(
-    config: ConfigOption = None,
-    output: OutputOption = Output.TEXT,
-    dry_run: DryRunOption = False,
-) -> None:
+def setup(config: ConfigOption = None, output: OutputOption = Output.TEXT, dry_run: DryRunOption = False) -> None:
     """Create the exchanges, queues and topics that the routes need.
 
     Bindings between them are created, too. Existing parts stay as they are. A difference that would lose messages is

@@ -33,11 +33,7 @@ levels = typer.Typer(
 
 
 @levels.command(epilog=example("postdate levels setup --dry-run", "postdate levels setup"))
-def setup(
-    config: ConfigOption = None,
-    output: OutputOption = Output.TEXT,
-    dry_run: DryRunOption = False,
-) -> None:
+def setup(config: ConfigOption = None, output: OutputOption = Output.TEXT, dry_run: DryRunOption = False) -> None:
     """Create the queues and topics of routes without a store.
 
     `postdate setup` creates them too, with what the other routes need. Existing parts stay as they are; a difference is

@@ -24,8 +24,7 @@ ConfigOption = Annotated[
     typer.Option("--config", metavar="FILE", help="Settings file. Default: $POSTDATE_CONFIG, else ./postdate.toml."),
 ]
 OutputOption = Annotated[
-    Output,
-    typer.Option("--output", "-o", help="Output format. text is a table, or tab-separated lines in a pipe."),
+    Output, typer.Option("--output", "-o", help="Output format. text is a table, or tab-separated lines in a pipe.")
 ]
 IdsArgument = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Message ids.")]
 KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="The producer's key, instead of ids.")]
@@ -38,8 +37,7 @@ NoteOption = Annotated[
 ]
 InOption = Annotated[str | None, typer.Option("--in", metavar="DURATION", help="Delay, e.g. 5m or 1h30m.")]
 AtOption = Annotated[
-    str | None,
-    typer.Option("--at", metavar="TIME", help="Due time: RFC 3339 with a UTC offset, or Unix milliseconds."),
+    str | None, typer.Option("--at", metavar="TIME", help="Due time: RFC 3339 with a UTC offset, or Unix milliseconds.")
 ]
 BeforeOption = Annotated[
     list[Path] | None,
@@ -51,8 +49,7 @@ BeforeOption = Annotated[
     ),
 ]
 DryRunOption = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Print what would change. Exit with the code the real run would return."),
+    bool, typer.Option("--dry-run", help="Print what would change. Exit with the code the real run would return.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 

@@ -37,11 +37,6 @@ def run(
     stops it at once. SIGHUP reloads the settings that can change live, and logs which ones need a restart. Closing the
     terminal of a foreground run stops it as SIGTERM does.
     """
-    overrides = {
-        "bridge.workers": workers,
-        "bridge.setup": setup,
-        "log.level": log_level,
-        "log.format": log_format,
-    }
+    overrides = {"bridge.workers": workers, "bridge.setup": setup, "log.level": log_level, "log.format": log_format}
     read = partial(settings_with_routes, config, overrides, listening=True)
     raise typer.Exit(run_daemon(read(), read))

@@ -42,10 +42,7 @@ _ROUTERS = (
 
 
 def create_app(
-    settings: Settings,
-    stores: Stores,
-    processes: Processes,
-    canaries: Callable[[], Sequence[CanaryState]] = tuple,
+    settings: Settings, stores: Stores, processes: Processes, canaries: Callable[[], Sequence[CanaryState]] = tuple
 ) -> FastAPI:
     """Return the app. ``canaries`` returns the state of each broker's canary."""
 

@@ -18,14 +18,7 @@ from bridge.http.backend import Backend, Here, Who, reply
 from bridge.http.problems import Problem, refusal
 from bridge.http.schemas import ListQuery, MessageFilter, NewDue, NewMessage, Text, WithReason, problems
 from bridge.operate import masking
-from bridge.operate.documents import (
-    MessageDetails,
-    MessageLife,
-    MessageList,
-    Scheduled,
-    VerbResult,
-    VerbResults,
-)
+from bridge.operate.documents import MessageDetails, MessageLife, MessageList, Scheduled, VerbResult, VerbResults
 from bridge.operate.find import Criteria, in_the_api, read_criteria
 from bridge.operate.moments import read_due
 from bridge.operate.operator import Due
@@ -43,11 +36,7 @@ _ALL_ANSWERS: dict[int | str, Any] = {200: {"model": VerbResults}, **problems(40
 Reason = Annotated[str, Query(max_length=500, description="why, for the audit log")]
 
 
-@reads.get(
-    "/messages",
-    summary="List messages",
-    responses={200: {"model": MessageList}, **problems()},
-)
+@reads.get("/messages", summary="List messages", responses={200: {"model": MessageList}, **problems()})
 async def list_messages(here: Here, who: Who, asked: Annotated[ListQuery, Query()]) -> Response:
     """List messages in one state by due time (dead letters: by the time they died). Bodies are never in a list.
 
@@ -137,10 +126,7 @@ def _hidden(here: Backend) -> str:
     },
 )
 async def schedule(
-    new: NewMessage,
-    here: Here,
-    who: Who,
-    idempotency_key: Annotated[str | None, Header(max_length=255)] = None,
+    new: NewMessage, here: Here, who: Who, idempotency_key: Annotated[str | None, Header(max_length=255)] = None
 ) -> Response:
     """Park a message without a broker. A running postdate delivers it when it is due.
 

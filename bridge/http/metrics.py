@@ -349,10 +349,7 @@ class MetricsPage(Collector):
 
 
 def metrics_routes(
-    settings: Settings,
-    processes: Processes,
-    open_desk: OpenDesk,
-    canaries: Callable[[], Iterable[CanaryState]] = tuple,
+    settings: Settings, processes: Processes, open_desk: OpenDesk, canaries: Callable[[], Iterable[CanaryState]] = tuple
 ) -> APIRouter:
     """Return /metrics. The middleware judges the token."""
     routes = APIRouter(tags=["metrics"])

@@ -109,11 +109,7 @@ async def list_operations(here: Here, who: Who) -> Response:
     return reply(OperationList(operations=await here.operator(who).operations()))
 
 
-@reads.get(
-    "/operations/{operation}",
-    summary="Show a bulk operation",
-    responses=_ONE,
-)
+@reads.get("/operations/{operation}", summary="Show a bulk operation", responses=_ONE)
 async def show_operation(operation: str, here: Here, who: Who) -> Response:
     """Show one bulk operation with its progress."""
     return reply(await here.operator(who).operation(operation))

@@ -28,10 +28,7 @@ _COUNT_S, _COUNTED_S = 2.0, 5.0
 
 @reads.get("/search", summary="Find a message by id or key", responses={200: {"model": SearchResult}, **problems()})
 async def search(
-    here: Here,
-    who: Who,
-    q: Annotated[str, Query(max_length=500, pattern=r"\S", examples=[ID])],
-    route: Text = None,
+    here: Here, who: Who, q: Annotated[str, Query(max_length=500, pattern=r"\S", examples=[ID])], route: Text = None
 ) -> Response:
     """Find messages by their id or by the producer's key: in the store, and in the history of those that left it."""
     as_bytes("q", q)

@@ -32,13 +32,7 @@ class Measurement:
     """The steps of one mode. ``result`` grows as they are measured, and keeps the reason if they end early."""
 
     def __init__(
-        self,
-        plan: ComparePlan,
-        mode: Mode,
-        trial: Trial,
-        bar: ProgressBar,
-        levels_ms: Sequence[int],
-        first_number: int,
+        self, plan: ComparePlan, mode: Mode, trial: Trial, bar: ProgressBar, levels_ms: Sequence[int], first_number: int
     ) -> None:
         self.result = ModeResult(mode)
         self._mode = mode

@@ -48,11 +48,7 @@ def is_growing(in_order: Sequence[float]) -> bool:
 
 
 def of_load(
-    load: Load,
-    sent: Sent,
-    got: Got,
-    late_ms: Sequence[float] | None = None,
-    shares: dict[str, float] = SHARES,
+    load: Load, sent: Sent, got: Got, late_ms: Sequence[float] | None = None, shares: dict[str, float] = SHARES
 ) -> Figures:
     """All figures of one load. ``late_ms`` replaces the lateness that the meter saw."""
     took_s, out_s = sent.ended - sent.began, got.last - got.first

@@ -16,13 +16,7 @@ from bridge.desk.topology import Finding, Name, Standing, counts
 from bridge.operate.journals import inspect_journals
 from bridge.operate.stores import at_desk, inspect_store
 from bridge.operate.verdict import makes_late
-from bridge.settings import (
-    Settings,
-    exposed_files,
-    forgotten_broker,
-    mask_url,
-    open_routes,
-)
+from bridge.settings import Settings, exposed_files, forgotten_broker, mask_url, open_routes
 from bridge.settings.conflicts import listening_conflicts
 from bridge.settings.process_plan import emptied_stores
 from bridge.telemetry.health import WELL

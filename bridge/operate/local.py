@@ -221,13 +221,7 @@ class LocalOperator:
     # -- verbs --------------------------------------------------------------------------------------------------------
 
     async def act(
-        self,
-        verb: Verb,
-        ids: Sequence[str],
-        due: Due | None = None,
-        reason: str = "",
-        *,
-        what: str = "",
+        self, verb: Verb, ids: Sequence[str], due: Due | None = None, reason: str = "", *, what: str = ""
     ) -> list[doc.VerbResult]:
         """Act in batches; write one entry for all."""
         desk = await self._stores.desk()

@@ -67,13 +67,7 @@ class Operator(Protocol):
         """Return a body byte for byte. Raises ``NotFound``, also where only the history has the message."""
 
     async def act(
-        self,
-        verb: Verb,
-        ids: Sequence[str],
-        due: Due | None = None,
-        reason: str = "",
-        *,
-        what: str = "",
+        self, verb: Verb, ids: Sequence[str], due: Due | None = None, reason: str = "", *, what: str = ""
     ) -> list[doc.VerbResult]:
         """Act on messages. The audit log calls them ``what``.
 

@@ -15,15 +15,7 @@ from urllib.parse import quote
 
 import httpx
 
-from bridge.core.errors import (
-    NOT_FOUND,
-    REFUSED,
-    NotFound,
-    PostdateError,
-    Refused,
-    SettingsError,
-    StoreUnavailable,
-)
+from bridge.core.errors import NOT_FOUND, REFUSED, NotFound, PostdateError, Refused, SettingsError, StoreUnavailable
 from bridge.core.orders import RouteState
 from bridge.core.state import State
 from bridge.delay.duration import write_moment
@@ -223,13 +215,7 @@ class HttpOperator:
     # -- verbs --------------------------------------------------------------------------------------------------------
 
     async def act(
-        self,
-        verb: Verb,
-        ids: Sequence[str],
-        due: Due | None = None,
-        reason: str = "",
-        *,
-        what: str = "",
+        self, verb: Verb, ids: Sequence[str], due: Due | None = None, reason: str = "", *, what: str = ""
     ) -> list[doc.VerbResult]:
         """Send a request for each message. The API writes an entry for each, which names its id."""
         results: list[doc.VerbResult] = []

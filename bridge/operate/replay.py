@@ -18,15 +18,7 @@ from bridge.core.ports import ParkingStore
 from bridge.operate.operator import Progress, silent
 from bridge.parking.envelope import found_key, seal
 from bridge.parking.identity import id_of_record, rank_of
-from bridge.pipeline.decide import (
-    Cancellation,
-    Neighbours,
-    Parking,
-    Rejection,
-    RouteRules,
-    decide,
-    home_of,
-)
+from bridge.pipeline.decide import Cancellation, Neighbours, Parking, Rejection, RouteRules, decide, home_of
 from bridge.pipeline.ends import LogReplay
 from bridge.pipeline.putback import BATCH, BATCH_BYTES, PutBack, Restorable
 

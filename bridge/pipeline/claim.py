@@ -263,7 +263,5 @@ class Claimer:
             raise error
         self._wake.rest(failed, _REST_S)
         self._health.say(
-            STORE_CLAIM,
-            f"nothing is delivered from some shards ({len(self._away)}): {error}",
-            cause=str(error),
+            STORE_CLAIM, f"nothing is delivered from some shards ({len(self._away)}): {error}", cause=str(error)
         )

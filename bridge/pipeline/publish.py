@@ -41,13 +41,7 @@ class Publisher:
     """Claims wait here for their moment; then one loop publishes them."""
 
     def __init__(
-        self,
-        sink: Sink[Claim],
-        settler: Settler,
-        leases: Leases,
-        wake: Wake,
-        clock: StoreClock,
-        metrics: Metrics,
+        self, sink: Sink[Claim], settler: Settler, leases: Leases, wake: Wake, clock: StoreClock, metrics: Metrics
     ) -> None:
         self._sink = sink
         self._settler = settler

@@ -260,11 +260,7 @@ class Settler:
         await self._tell("bury", self._burials, self._store.bury, lambda burial: burial[0])
 
     async def _tell(
-        self,
-        call: str,
-        waiting: list[T],
-        tell: Callable[[Sequence[T]], Awaitable[int]],
-        claim_of: Callable[[T], Claim],
+        self, call: str, waiting: list[T], tell: Callable[[Sequence[T]], Awaitable[int]], claim_of: Callable[[T], Claim]
     ) -> None:
         left = len(waiting)  # what comes meanwhile is gathered for the next pass
         while left > 0:

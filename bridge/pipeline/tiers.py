@@ -22,17 +22,7 @@ from typing import NamedTuple
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
-from bridge.core.journal import (
-    START,
-    Journal,
-    JournalFilter,
-    JournalMessage,
-    MoveLog,
-    Place,
-    TierMoved,
-    Tiers,
-    Written,
-)
+from bridge.core.journal import START, Journal, JournalFilter, JournalMessage, MoveLog, Place, TierMoved, Tiers, Written
 from bridge.core.ports import Batch, Found, Parked, ParkingStore
 from bridge.delay.duration import write_duration
 from bridge.desk.protocol import Desk

@@ -138,10 +138,7 @@ class Kafka(OAuth):
     bootstrap_servers: Annotated[str, Servers()] = "127.0.0.1:9092"
     group: Annotated[str, _GROUP] = "postdate"
     session_timeout: Annotated[int, Duration("1s", "30m")] = milliseconds("6s")
-    security_protocol: Annotated[
-        Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
-        OneOf(),
-    ] = "PLAINTEXT"
+    security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], OneOf()] = "PLAINTEXT"
     sasl_mechanism: Annotated[
         Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"], Mechanism()
     ] = "PLAIN"

@@ -42,12 +42,7 @@ def content(channel: int, properties: bytes, body: bytes, frame_max: int) -> byt
     """Return the content header with these raw properties, and the body in frames of at most ``frame_max``."""
     size = len(body)
     head = b"".join(
-        (
-            frame_head.pack(HEADER, channel, len(properties) + 12),
-            content_head.pack(60, 0, size),
-            properties,
-            b"\xce",
-        )
+        (frame_head.pack(HEADER, channel, len(properties) + 12), content_head.pack(60, 0, size), properties, b"\xce")
     )
     if not size:
         return head
