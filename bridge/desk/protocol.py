@@ -6,8 +6,8 @@ path of a message: it reads heads and not bodies, in small steps, so that it nev
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from bridge.core.journal import FlowRow
 from bridge.core.orders import Actor, RouteOrders, RouteState, latest
@@ -17,6 +17,8 @@ from bridge.desk.numbers import Stats, together
 from bridge.desk.past import AuditEntry, PastCursor, PastDesk, PastFilter, PastSlot, Remembered, newest_first
 from bridge.desk.rows import Answer, Cursor, Filter, Row, Stored
 from bridge.parking.history import HistoryRow
+
+T = TypeVar("T")
 
 #: Documents about bulk operations that a store keeps.
 OPERATIONS_MAX = 200
@@ -102,11 +104,7 @@ class Desks:
 
     async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         readers = [desk.rows(state, wanted, after) for desk in self._desks]
-        heads = [await anext(reader, None) for reader in readers]
-        while any(heads):
-            place = min((row.at_ms, row.id, place) for place, row in enumerate(heads) if row)[2]
-            row, heads[place] = heads[place], await anext(readers[place], None)
-            assert row is not None
+        async for row in _merged(readers, lambda row: (row.at_ms, row.id)):
             yield row
 
     async def identity(self) -> str:
@@ -122,8 +120,7 @@ class Desks:
         return [found[message_id] for message_id in ids if message_id in found]
 
     async def find(self, route: str, key: bytes) -> Found:
-        found = [await desk.find(route, key) for desk in self._desks]
-        return Found([message_id for part in found for message_id in part.ids], sum(part.unlisted for part in found))
+        return Found.merged([await desk.find(route, key) for desk in self._desks])
 
     async def cancel(self, ids: Sequence[bytes], reason: str = "") -> dict[bytes, Answer]:
         return _joined([await desk.cancel(ids, reason) for desk in self._desks])
@@ -165,12 +162,7 @@ class Desks:
         return [sum(counts) for counts in zip(*[await desk.density(bounds_ms) for desk in self._desks], strict=True)]
 
     async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
-        readers = [desk.history(wanted, after) for desk in self._desks]
-        heads = [await anext(reader, None) for reader in readers]
-        while any(heads):
-            place = min((newest_first(row), place) for place, row in enumerate(heads) if row)[1]
-            row, heads[place] = heads[place], await anext(readers[place], None)
-            assert row is not None
+        async for row in _merged([desk.history(wanted, after) for desk in self._desks], newest_first):
             yield row
 
     async def history_since_ms(self) -> int:
@@ -195,6 +187,15 @@ class Desks:
 
     async def remember(self, key: bytes, digest: bytes, message_id: bytes, ttl_ms: int) -> Remembered | None:
         return await self._desks[0].remember(key, digest, message_id, ttl_ms)
+
+
+async def _merged(readers: Sequence[AsyncIterator[T]], place: Callable[[T], tuple[int, bytes]]) -> AsyncIterator[T]:
+    """Merge iterators, each of which is sorted by ``place``."""
+    heads = [await anext(reader, None) for reader in readers]
+    while found := [(place(head), number, head) for number, head in enumerate(heads) if head is not None]:
+        _, number, head = min(found, key=lambda entry: entry[:2])
+        yield head
+        heads[number] = await anext(readers[number], None)
 
 
 def _joined(answers: Iterable[Mapping[bytes, Answer]]) -> dict[bytes, Answer]:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from bridge.core.state import State
 from bridge.desk.numbers import RouteStats
-from bridge.desk.rows import Filter
+from bridge.desk.rows import Filter, Row
 from bridge.http.access import Role, router
 from bridge.http.backend import Backend, Here, Who, reply
 from bridge.http.messages import as_bytes
@@ -47,7 +47,7 @@ async def _reasons(here: Backend, route: str | None) -> dict[str, Any]:
     desk, wanted = await here.desk(), find.Criteria(Filter(route=route or None))
     counts: Counter[str] = Counter()
     looked_at, until = 0, time.monotonic() + _COUNT_S
-    page = find.Page([], None, 0)
+    page: find.Page[Row] = find.Page([], None, 0)
     while True:
         async with here.looking():
             page = await find.page(desk, State.DEAD, wanted, page.after, find.LOOKED_MAX)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import fsdecode
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from bridge.core.errors import SettingsError
 from bridge.core.state import State
@@ -19,6 +19,8 @@ from bridge.operate.moments import read_border_ms, read_past_border_ms
 from bridge.parking.history import HistoryRow
 from bridge.parking.identity import shard_of
 
+T = TypeVar("T")
+
 #: What one page may look at: messages, and seconds. A page that stops there has a cursor to go on. It looks for longer
 #: while it has found nothing.
 LOOKED_MAX = 50_000
@@ -27,10 +29,10 @@ LOOK_S, LOOK_EMPTY_S = 0.15, 1.0
 _TURN_S = 0.005
 
 
-class Page(NamedTuple):
-    """Messages of a list. ``after`` is where the next page begins, None at the end of the list."""
+class Page(NamedTuple, Generic[T]):
+    """Messages of a list, or entries of the history. ``after`` is where the next page begins, None at the end."""
 
-    rows: list[Row]
+    rows: list[T]
     after: Cursor | None
     looked_at: int
 
@@ -138,49 +140,43 @@ async def matching(
         yield row, await takes(desk, row, wanted)
 
 
-async def page(desk: Desk, state: State, wanted: Criteria, after: Cursor | None, limit: int) -> Page:
+async def page(desk: Desk, state: State, wanted: Criteria, after: Cursor | None, limit: int) -> Page[Row]:
     """Return the next messages of a list that match."""
-    rows: list[Row] = []
+    found = desk.rows(state, wanted.base.narrow, after)
+    return await _page(found, lambda row: Cursor(row.at_ms, row.id), lambda row: takes(desk, row, wanted), limit)
+
+
+async def past_page(desk: Desk, wanted: PastFilter, after: Cursor | None, limit: int) -> Page[HistoryRow]:
+    """Return the next entries of the history that match, newest first. Those with a key the desk finds by itself; of
+    others, a page looks at a bounded number."""
+    if not desk.limits.most:
+        return Page([], None, 0)
+    narrow = wanted if wanted.key else PastFilter(from_ms=wanted.from_ms, before_ms=wanted.before_ms)
+
+    async def fits(row: HistoryRow) -> bool:
+        return wanted.takes(row)
+
+    found = desk.history(narrow, PastCursor(after.at_ms, after.id) if after else None)
+    return await _page(found, lambda row: Cursor(row.ended_ms, row.id), fits, limit)
+
+
+async def _page(
+    found: AsyncIterator[T], place: Callable[[T], Cursor], fits: Callable[[T], Awaitable[bool]], limit: int
+) -> Page[T]:
+    rows: list[T] = []
     scan = Scan()
     last: Cursor | None = None
-    async for row in desk.rows(state, wanted.base.narrow, after):
+    async for row in found:
         if len(rows) == limit or scan.over(len(rows)):
             return Page(rows, last, scan.seen)
         await scan.saw()
-        last = Cursor(row.at_ms, row.id)
-        if await takes(desk, row, wanted):
+        last = place(row)
+        if await fits(row):
             rows.append(row)
     return Page(rows, None, scan.seen)
 
 
-class PastPage(NamedTuple):
-    """Entries of the history. ``after`` is where the next page begins, None at its end."""
-
-    rows: list[HistoryRow]
-    after: Cursor | None
-    looked_at: int
-
-
-async def past_page(desk: Desk, wanted: PastFilter, after: Cursor | None, limit: int) -> PastPage:
-    """Return the next entries of the history that match, newest first. Those with a key the desk finds by itself; of
-    others, a page looks at a bounded number."""
-    rows: list[HistoryRow] = []
-    scan = Scan()
-    last: Cursor | None = None
-    if not desk.limits.most:
-        return PastPage(rows, None, 0)
-    narrow = wanted if wanted.key else PastFilter(from_ms=wanted.from_ms, before_ms=wanted.before_ms)
-    async for row in desk.history(narrow, PastCursor(after.at_ms, after.id) if after else None):
-        if len(rows) == limit or scan.over(len(rows)):
-            return PastPage(rows, last, scan.seen)
-        await scan.saw()
-        last = Cursor(row.ended_ms, row.id)
-        if wanted.takes(row):
-            rows.append(row)
-    return PastPage(rows, None, scan.seen)
-
-
-async def with_key(desk: Desk, routes: Sequence[str], state: State, wanted: Criteria) -> Page | None:
+async def with_key(desk: Desk, routes: Sequence[str], state: State, wanted: Criteria) -> Page[Row] | None:
     """Return the messages of a list with a key, through the key index of its route, or of ``routes``; None where it
     does not list them."""
     key, route = wanted.base.key, wanted.base.route
