@@ -139,7 +139,6 @@ class RateGate:
         return Turn(self, shards, idle)
 
     def follow(self, per_s: Mapping[str, float]) -> None:
-        """Use these rates from the next turn on."""
         if per_s != self._next_per_s:
             self._next_per_s = dict(per_s)
 

@@ -228,7 +228,6 @@ class Settler:
         return len(self._confirmed) + len(self._releases) + len(self._burials) + self._aside
 
     async def run(self) -> None:
-        """Settle until cancelled."""
         reconnect = Reconnect()
         with closing(self._dead), closing(self._refused):
             while True:

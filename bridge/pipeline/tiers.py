@@ -91,7 +91,6 @@ class Loader:
         self._begun = True
 
     async def marks(self, shards: Iterable[int]) -> dict[int, bytes]:
-        """Return the marks of shards, which all have one."""
         wanted = list(shards)
         while not all((found := await self._tiers.marks(wanted)).values()):
             await self.begin()

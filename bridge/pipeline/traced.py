@@ -33,7 +33,6 @@ class TracedSource:
         self.stop, self.emptied = source.stop, source.emptied
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """Accept, then tell the tracer."""
         self._source.accept(deliveries)
         self._tracer.accepted(deliveries)
 
@@ -47,8 +46,6 @@ class TracedSink(Generic[L]):
         self.able, self.room = sink.able, sink.room
 
     def on_answers(self, answered: Callable[[list[Result[L]]], None]) -> None:
-        """Tell the tracer of results, then the listener."""
-
         def both(results: list[Result[L]]) -> None:
             self._tracer.answered(results)
             answered(results)
@@ -56,7 +53,6 @@ class TracedSink(Generic[L]):
         self._sink.on_answers(both)
 
     def publish(self, letters: Sequence[L]) -> None:
-        """Tell the tracer, then send."""
         self._tracer.publishing(letters)
         self._sink.publish(letters)
 

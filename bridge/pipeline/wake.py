@@ -98,7 +98,6 @@ class Wake:
         self.nudge()
 
     def nudge(self) -> None:
-        """Ask the store now."""
         self._sleeping_until_ms = 0
         self._nudged = True
         self._event.set()
@@ -149,7 +148,6 @@ class Wake:
         return self.awake(shard for due_ms, shard in sorted(known) if due_ms <= now_ms)
 
     def known(self) -> Mapping[int, int | None]:
-        """Return the next due moment of each watched shard; None for an empty one."""
         return self._next_due_ms
 
     def room_again(self) -> None:

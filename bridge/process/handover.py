@@ -17,7 +17,6 @@ _READ_BYTES = 1 << 16
 
 
 def packed(value: object) -> bytes:
-    """Return a value as it goes through the pipe. Pure."""
     data = pickle.dumps(value)
     return len(data).to_bytes(_SIZE_BYTES, "big") + data
 

@@ -189,7 +189,6 @@ class HttpChild:
         self._outdated = False
 
     async def run(self) -> None:
-        """Keep it running until cancelled."""
         try:
             self._listening = await bound(self._settings.http.listen, "HTTP", self._trouble)
             await self._keep()

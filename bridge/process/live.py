@@ -33,7 +33,6 @@ class LiveListener:
         self._answering: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve until cancelled."""
         try:
             listening = await bound(self._listen, "liveness", self._trouble)
             await asyncio.gather(*(self._serve(each) for each in listening))

@@ -87,7 +87,6 @@ class Loads:
         }
 
     def as_json(self) -> dict[str, float]:
-        """Return the loads as a report has them."""
         return {str(shard): round(load, 2) for shard, load in sorted(self._per_s.items())}
 
 
@@ -207,7 +206,6 @@ class Members:
         self._meeting = asyncio.Lock()
 
     async def run(self) -> None:
-        """Meet the other instances until cancelled."""
         while True:
             try:
                 await self.once()

@@ -79,7 +79,6 @@ class Reloader:
             await self.once()
 
     async def once(self) -> None:
-        """One reload."""
         self._report.reloading(True)
         try:
             with _short_turns():

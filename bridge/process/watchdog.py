@@ -68,7 +68,6 @@ class Watch:
         self._stopping = True
 
     async def run(self) -> None:
-        """Look until cancelled."""
         while True:
             self.once()
             await asyncio.sleep(_EVERY_S)

@@ -27,10 +27,9 @@ _GROWING = ("first", "factor", "max", "attempts")
 
 
 def conflicts(settings: Settings) -> Iterator[Conflict]:
-    """All conflicts, in the order of the sections."""
     yield from _bridge(settings)
-    yield from _tls("redis", settings.redis)
-    yield from _tls("rabbitmq", settings.rabbitmq)
+    yield from _url_tls("redis", settings.redis)
+    yield from _url_tls("rabbitmq", settings.rabbitmq)
     yield from _rabbitmq_login(settings.rabbitmq)
     yield from _kafka(settings)
     yield from _times(settings)
@@ -67,16 +66,21 @@ def _cold(settings: Settings) -> Iterator[Conflict]:
         yield Conflict((path, ("journal", "url")), "requires journal.url: cold messages wait in its database")
 
 
-def _tls(section: str, part: Redis | RabbitMQ) -> Iterator[Conflict]:
+def _url_tls(section: str, part: Redis | RabbitMQ) -> Iterator[Conflict]:
+    scheme = part.url.get_secret_value().partition("://")[0]
+    secure = scheme.replace("redis", "rediss", 1) if section == "redis" else "amqps"
+    # Otherwise the files would be ignored, and passwords would cross the network in clear text.
+    needs = None if scheme.startswith(("rediss", "amqps")) else f"{section}.url must begin with {secure}://"
+    yield from _tls(section, part, "url", needs)
+
+
+def _tls(section: str, part: Redis | RabbitMQ | Kafka, by: str, needs: str | None) -> Iterator[Conflict]:
+    """``by``: the setting that decides about TLS. ``needs``: what it must be, None where it is."""
     files = {"ca_file": part.ca_file, "cert_file": part.cert_file, "key_file": part.key_file}
     if part.key_file and not part.cert_file:
         yield Conflict(_of(section, "key_file", "cert_file"), f"requires {section}.cert_file")
-    scheme = part.url.get_secret_value().partition("://")[0]
-    secure = scheme.replace("redis", "rediss", 1) if section == "redis" else "amqps"
-    for name, file in files.items():
-        if file and scheme not in ("rediss", "rediss+sentinel", "rediss+cluster", "amqps"):
-            # Otherwise the files would be ignored, and passwords would cross the network in clear text.
-            yield Conflict(_of(section, name, "url"), f"requires TLS: {section}.url must begin with {secure}://")
+    for name in [name for name, file in files.items() if file and needs]:
+        yield Conflict(_of(section, name, by), f"requires TLS: {needs}")
     yield from _missing_files(section, files)
 
 
@@ -102,14 +106,8 @@ def _rabbitmq_login(rabbitmq: RabbitMQ) -> Iterator[Conflict]:
 def _kafka(settings: Settings) -> Iterator[Conflict]:
     kafka = settings.kafka
     yield from _kafka_login(kafka)
-    if kafka.key_file and not kafka.cert_file:
-        yield Conflict(_of("kafka", "key_file", "cert_file"), "requires kafka.cert_file")
-    files = {"ca_file": kafka.ca_file, "cert_file": kafka.cert_file, "key_file": kafka.key_file}
-    for name, file in files.items():
-        if file and not kafka.security_protocol.endswith("SSL"):
-            text = 'requires TLS: kafka.security_protocol must be "SSL" or "SASL_SSL"'
-            yield Conflict(_of("kafka", name, "security_protocol"), text)
-    yield from _missing_files("kafka", files)
+    needs = 'kafka.security_protocol must be "SSL" or "SASL_SSL"'
+    yield from _tls("kafka", kafka, "security_protocol", None if kafka.security_protocol.endswith("SSL") else needs)
 
 
 def _missing_files(section: str, files: Mapping[str, str]) -> Iterator[Conflict]:
@@ -158,8 +156,7 @@ def _oauth(section: str, part: OAuth, asked_by: str) -> Iterator[Conflict]:
     if not part.oauth_client_id or not part.oauth_client_secret.get_secret_value():
         text = f"requires {section}.oauth_client_id and {section}.oauth_client_secret"
         yield Conflict(_of(section, asked_by, "oauth_client_id", "oauth_client_secret"), text)
-    if part.oauth_ca_file and not FilePath(part.oauth_ca_file).is_file():
-        yield Conflict(_of(section, "oauth_ca_file"), "names a file that does not exist")
+    yield from _missing_files(section, {"oauth_ca_file": part.oauth_ca_file})
 
 
 def _times(settings: Settings) -> Iterator[Conflict]:

@@ -52,7 +52,6 @@ class Changes(NamedTuple):
 
     @property
     def concern_http(self) -> bool:
-        """Whether the HTTP process needs the changes."""
         return bool(self.added or self.removed) or any(name.partition(".")[0] in _OF_HTTP for name in self.live)
 
 
@@ -65,7 +64,6 @@ def is_live(name: str) -> bool:
 
 
 def changes(old: Settings, new: Settings) -> Changes:
-    """Return what differs."""
     found = sorted(_differing(old, new))
     live, restart = (tuple(name for name, is_so in found if is_so is wanted) for wanted in (True, False))
     after = with_live(old, new).routes
@@ -75,14 +73,11 @@ def changes(old: Settings, new: Settings) -> Changes:
 
 def with_live(old: Settings, new: Settings) -> Settings:
     """Return ``old`` with the live settings of ``new``, and with its routes as far as they come and go live."""
-    sections = {}
-    for section in Settings.model_fields:
-        if section in (_ROUTES, _ORIGIN):
-            continue
-        before, after = getattr(old, section), getattr(new, section)
-        pairs = {name: (getattr(before, name), getattr(after, name)) for name in type(before).model_fields}
-        live = {name: pair[1] for name, pair in pairs.items() if is_live(f"{section}.{name}") or _rotated(*pair)}
-        sections[section] = before.model_copy(update=live)
+    live: dict[str, dict[str, Any]] = {}
+    for section, name, before, after in _pairs(old, new):
+        if is_live(f"{section}.{name}") or _rotated(before, after):
+            live.setdefault(section, {})[name] = after
+    sections = {section: getattr(old, section).model_copy(update=found) for section, found in live.items()}
     routes = {
         name: route.model_copy(update={field: getattr(new.routes[name], field) for field in _LIVE_OF_ROUTES})
         if name in new.routes
@@ -111,16 +106,19 @@ def _rotated(before: Any, after: Any) -> bool:
     return files and mask_url(before.first) == mask_url(after.first)
 
 
-def _differing(old: Settings, new: Settings) -> Iterator[tuple[str, bool]]:
-    """The settings that differ, and whether each is taken over."""
-    for section in Settings.model_fields:
-        if section in (_ROUTES, _ORIGIN):
-            continue
+def _pairs(old: Settings, new: Settings) -> Iterator[tuple[str, str, Any, Any]]:
+    """Section, name and both values of every setting but those of routes."""
+    for section in Settings.model_fields.keys() - {_ROUTES, _ORIGIN}:
         before, after = getattr(old, section), getattr(new, section)
         for name in type(before).model_fields:
-            pair = getattr(before, name), getattr(after, name)
-            if pair[0] != pair[1]:
-                yield f"{section}.{name}", is_live(f"{section}.{name}") or _rotated(*pair)
+            yield section, name, getattr(before, name), getattr(after, name)
+
+
+def _differing(old: Settings, new: Settings) -> Iterator[tuple[str, bool]]:
+    """The settings that differ, and whether each is taken over."""
+    for section, name, before, after in _pairs(old, new):
+        if before != after:
+            yield f"{section}.{name}", is_live(f"{section}.{name}") or _rotated(before, after)
     for name in old.routes.keys() | new.routes.keys():
         if name not in old.routes or name not in new.routes:
             route = old.routes.get(name) or new.routes[name]

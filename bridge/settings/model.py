@@ -382,11 +382,9 @@ class Route(Section):
 
     @property
     def stored(self) -> bool:
-        """Whether its messages wait in the store."""
         return self.mode == "redis"
 
     def changes(self, field: str) -> bool:
-        """Whether a field of this route differs from its default."""
         return bool(getattr(self, field) != type(self).model_fields[field].default)
 
     @property
@@ -410,7 +408,6 @@ class Route(Section):
         return self.then.partition(":")[2]
 
     def lacks(self) -> list[str]:
-        """The required fields that are not set."""
         needed = ["queue"] if self.retries and self.broker == "rabbitmq" else ["intercept", "deliver_to"]
         if self.retries and not self.schedule:
             needed += ["first", "attempts"] if self.first or self.attempts else ["schedule"]
@@ -438,7 +435,10 @@ class Origin:
 
 
 class Settings(BaseSettings):
-    """All settings. ``load`` makes them, and checks that they agree with each other; the constructor does not."""
+    """All settings. ``load`` makes them, and checks that they agree with each other; the constructor does not.
+
+    What is asked of a route raises KeyError for an unknown one.
+    """
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -479,12 +479,10 @@ class Settings(BaseSettings):
         return (init_settings,)
 
     def routes_of(self, broker: BrokerKind) -> list[str]:
-        """The names of a broker's routes."""
         return [name for name, route in self.routes.items() if route.broker == broker]
 
     @property
     def uses_store(self) -> bool:
-        """Whether a route has mode redis."""
         return any(route.stored for route in self.routes.values())
 
     def is_set(self, name: str) -> bool:
@@ -496,11 +494,11 @@ class Settings(BaseSettings):
         return bool(self.routes_of(broker)) or any(name.startswith(f"{broker}.") for name in self.origin.sources)
 
     def only(self, names: Iterable[str]) -> Settings:
-        """The same settings with only these routes. Raises KeyError for an unknown route."""
+        """The same settings with only these routes."""
         return self.model_copy(update={"routes": {name: self.routes[name] for name in names}})
 
     def queue_of(self, route: str) -> str:
-        """The intake queue of a route. Raises KeyError for an unknown route.
+        """The intake queue of a route.
 
         ``queue`` names it, except on a retry route, where that is the queue of the consumers.
         """
@@ -508,10 +506,7 @@ class Settings(BaseSettings):
         return (not found.retries and found.queue) or f"postdate.{route}"
 
     def lanes_of(self, route: str) -> dict[str, str]:
-        """The destinations of a route by the names under which a sink knows them. The first one has the route's name.
-
-        Raises KeyError for an unknown route.
-        """
+        """The destinations of a route by the names under which a sink knows them. The first has the route's own."""
         targets = self.routes[route].targets or ("",)
         return {f"{route}/{number}" if number else route: target for number, target in enumerate(targets)}
 
@@ -520,23 +515,19 @@ class Settings(BaseSettings):
         return f"{self.kafka.group}.{route}."
 
     def queue_type_of(self, route: str) -> QueueType:
-        """The type of a route's intake queue. Raises KeyError for an unknown route."""
         return self.routes[route].queue_type or self.rabbitmq.queue_type
 
     def level_queue_type_of(self, route: str) -> QueueType:
-        """The type of a route's delay queues. Raises KeyError for an unknown route."""
         return self.levels.queue_type or self.queue_type_of(route)
 
     def on_bad_of(self, route: str) -> OnBad:
-        """What a route does with a bad header. Raises KeyError for an unknown route."""
         return self.routes[route].on_bad or self.headers.on_bad
 
     def on_same_key_of(self, route: str) -> OnSameKey:
-        """What a route does with the key of a parked message. Raises KeyError for an unknown route."""
         return self.routes[route].on_same_key or self.headers.on_same_key
 
     def message_id_of(self, route: str) -> MessageId:
-        """What a route does with a message's own id. Raises KeyError for a route that does not exist.
+        """What a route does with a message's own id.
 
         A Kafka record has only its key, which many records share: it never replaces a parked one. Neither does a
         message that failed: it would replace another failed message.
@@ -548,11 +539,10 @@ class Settings(BaseSettings):
         return "find" if found.retries and wanted == "key" else wanted
 
     def release_of(self, route: str) -> Release:
-        """How a Kafka route's records leave. Raises KeyError for a route that does not exist."""
         return self.routes[route].release or self.kafka.release
 
     def partitioner_of(self, route: str) -> Partitioner:
-        """How a Kafka route chooses partitions. Raises KeyError for a route that does not exist.
+        """How a Kafka route chooses partitions.
 
         A record that failed has the partition number of its consumers already, if its error handler kept it.
         """
@@ -560,11 +550,10 @@ class Settings(BaseSettings):
         return found.partitioner or ("same" if found.retries else self.kafka.partitioner)
 
     def delay_from_of(self, route: str) -> DelayFrom:
-        """When a relative delay of a Kafka route starts. Raises KeyError for a route that does not exist."""
         return self.routes[route].delay_from or self.kafka.delay_from
 
     def dialects_of(self, route: str) -> tuple[str, ...]:
-        """The dialects that a route's rules have. Raises KeyError for a route that does not exist.
+        """The dialects that a route's rules have.
 
         On RabbitMQ always the header by which RabbitMQ 4.4 delays: where it would, postdate reads it, too.
         """
@@ -573,25 +562,23 @@ class Settings(BaseSettings):
         return (*found.dialects, NATIVE) if native else found.dialects
 
     def schedule_of(self, route: str) -> tuple[int, ...]:
-        """The waits (ms) of a retry route. Raises KeyError for a route that does not exist."""
+        """The waits (ms) of a retry route."""
         found = self.routes[route]
         if found.schedule:
             return found.schedule
         return growing_waits_ms(found.first, found.factor, found.max or WAIT_MAX_MS, found.attempts)
 
     def binary_setting_of(self, route: str) -> str:
-        """The setting that lets a route read binary numbers; "" where its broker has typed headers. Raises KeyError for
-        a route that does not exist."""
+        """The setting that lets a route read binary numbers; "" where its broker has typed headers."""
         return f"routes.{route}.binary_numbers" if self.routes[route].broker == "kafka" else ""
 
     def allowed_destinations_of(self, route: str) -> frozenset[str] | None:
-        """The destinations that a header may name on a route; None where no header may. Raises KeyError for a
-        route that does not exist."""
+        """The destinations that a header may name on a route; None where no header may."""
         found = self.routes[route]
         return frozenset(found.allow_to) if found.broker == "kafka" and not found.retries else None
 
     def allowed_routing_keys_of(self, route: str) -> frozenset[bytes] | None:
-        """The routing keys that producers may use on a route, or None for any. Raises KeyError for an unknown route."""
+        """The routing keys that producers may use on a route, or None for any."""
         found = self.routes[route]
         listed = found.broker == "rabbitmq" and not found.retries and not found.target and found.allow_to
         return frozenset(queue.encode() for queue in found.allow_to) if listed else None

@@ -51,7 +51,6 @@ def leaves(routes: Iterable[str] = ()) -> Iterator[tuple[Path, FieldInfo]]:
 
 
 def field_at(path: Path) -> FieldInfo | None:
-    """The field at ``path``, or None if there is no such setting."""
     if named := NAMED.get(path[:-2]):
         return named.model_fields.get(path[-1])
     return SECTIONS.get(path[0], {}).get(path[1]) if len(path) == 2 else None

@@ -16,7 +16,6 @@ CANARY = "postdate_canary"
 
 
 def canary_name(broker: BrokerKind) -> str:
-    """The name of a broker's canary route."""
     return f"{CANARY}_{broker}"
 
 

@@ -222,7 +222,6 @@ def _wrong_type(path: Path, value: Any) -> str | None:
 
 
 def _shown(path: Path, value: Any) -> str:
-    """A wrong value, if it may be shown."""
     field = field_at(path)
     if field is None or is_secret(field):
         return ""
@@ -532,5 +531,4 @@ def settings_with_routes(
 
 
 def settings_of_file(file: FilePath) -> Settings:
-    """Load one file without the environment. Raises ``SettingsError``."""
     return load(file, {})

@@ -33,12 +33,10 @@ class Distribution:
         self.total = 0.0
 
     def add(self, value: float) -> None:
-        """Add one value."""
         self.counts[bisect_left(self._bounds, value)] += 1
         self.total += value
 
     def as_json(self) -> list[float]:
-        """Return the number in each class, and the sum."""
         return [*self.counts, round(self.total, 6)]
 
 
@@ -73,13 +71,11 @@ class RouteNumbers:
         self.held_ms = Distribution(DELAY_BOUNDS_MS)
 
     def died(self, kind: str, on_arrival: bool = False) -> None:
-        """Count one dead letter."""
         self.dead[kind] = self.dead.get(kind, 0) + 1
         if on_arrival:
             self.rejected[kind] = self.rejected.get(kind, 0) + 1
 
     def as_json(self) -> dict[str, object]:
-        """Return the numbers as a snapshot has them."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value.as_json() if isinstance(value, Distribution) else value for name, value in values.items()}
 
@@ -148,7 +144,6 @@ class Metrics:
         return {name: {"received": route.received, "delivered": route.confirmed} for name, route in self.routes.items()}
 
     def as_json(self) -> dict[str, object]:
-        """Return all numbers as a snapshot."""
         return {
             "routes": {name: route.as_json() for name, route in self.routes.items()},
             "damaged": self.damaged,

@@ -57,7 +57,6 @@ class Notices:
             self._timer = asyncio.get_running_loop().call_later(_EVERY_S, self._on_time)
 
     def close(self) -> None:
-        """Log what is held back, at the end."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

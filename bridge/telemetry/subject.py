@@ -18,7 +18,6 @@ class Subject(NamedTuple):
     name: str = ""
 
     def is_intake(self, broker: str) -> bool:
-        """Return whether this is an intake of ``broker``."""
         return self.peer == broker and self.part == INTAKE
 
     def __str__(self) -> str:
@@ -26,7 +25,6 @@ class Subject(NamedTuple):
 
 
 def rendered(troubles: Mapping[Subject, str]) -> dict[str, str]:
-    """Return the subjects as text, with their sentences."""
     return {str(subject): sentence for subject, sentence in troubles.items()}
 
 
