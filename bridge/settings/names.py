@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, SecretStr
@@ -31,23 +31,17 @@ SECTIONS = {
 def leaves_of(settings: Settings) -> Iterator[tuple[Path, FieldInfo, Any]]:
     """Every setting with its path and value, those of its routes and tokens last."""
     named = [(TOKENS, name) for name in settings.auth.tokens] + [((ROUTES,), name) for name in settings.routes]
-    paths = [(path, field) for path, field in leaves()]
-    paths += [((*table, name, own), field) for table, name in named for own, field in NAMED[table].model_fields.items()]
-    for path, field in paths:
+    inner = [((*table, name, own), field) for table, name in named for own, field in NAMED[table].model_fields.items()]
+    for path, field in [*leaves(), *inner]:
         value: Any = settings
         for name in path:
             value = value[name] if isinstance(value, Mapping) else getattr(value, name)
         yield path, field, value
 
 
-def leaves(routes: Iterable[str] = ()) -> Iterator[tuple[Path, FieldInfo]]:
-    """Every setting with its path, those of the given routes last."""
-    for section, fields in SECTIONS.items():
-        for name, field in fields.items():
-            yield (section, name), field
-    for route in routes:
-        for name, field in Route.model_fields.items():
-            yield (ROUTES, route, name), field
+def leaves() -> list[tuple[Path, FieldInfo]]:
+    """Every setting of a section with its path."""
+    return [((section, name), field) for section, fields in SECTIONS.items() for name, field in fields.items()]
 
 
 def field_at(path: Path) -> FieldInfo | None:

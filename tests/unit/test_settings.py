@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from bridge.core.errors import SettingsError
 from bridge.delay.header import KNOWN_DIALECTS, LEVELS_MS
 from bridge.lab.trial import as_toml
-from bridge.settings import Settings, load, mask_url, require_routes
+from bridge.settings import Route, Settings, load, mask_url, require_routes
 from bridge.settings.mistakes import nearest
 from bridge.settings.names import dotted, leaves
 from bridge.settings.values import size_in_bytes, write_size
@@ -733,7 +733,8 @@ class TestTheExampleFile:
         require_routes(load(self.FILE, {}))
 
     def test_it_shows_every_setting_and_nothing_else(self) -> None:
-        assert sorted(self.shown()) == sorted(dotted(path) for path, _ in leaves(["orders"]))
+        names = [dotted(path) for path, _ in leaves()] + [f"routes.orders.{name}" for name in Route.model_fields]
+        assert sorted(self.shown()) == sorted(names)
 
     def test_every_default_in_it_is_the_default(self) -> None:
         shown = load(None, {}, self.shown())

@@ -8,11 +8,12 @@ import pytest
 from pydantic.fields import FieldInfo
 
 from bridge.core.errors import SettingsError
-from bridge.settings import load
+from bridge.settings import Route, load
 from bridge.settings.names import dotted, is_secret, leaves, rule_of
 from bridge.settings.values import ListOf, Rule
 
-LEAVES = {dotted(path): field for path, field in leaves(["orders"])}
+LEAVES = {dotted(path): field for path, field in leaves()}
+LEAVES |= {f"routes.orders.{name}": field for name, field in Route.model_fields.items()}
 SWITCHES = [name for name, field in LEAVES.items() if field.annotation is bool]
 LISTS = [name for name, field in LEAVES.items() if isinstance(rule_of(field), ListOf)]
 OTHERS = [name for name in LEAVES if name not in (*SWITCHES, *LISTS)]
