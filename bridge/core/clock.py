@@ -31,6 +31,7 @@ class StoreClock:
         # Best first. An older reply that is no better than a newer one can never be the best again.
         self._samples: deque[tuple[float, float, float, float]] = deque()
         self._offset_us = self._floor_us = self._stamp_us = time.time() * 1e6 - time.monotonic() * 1e6
+        self._stamped_ms = 0
 
     def observe(self, sent_s: float, received_s: float, store_us: int) -> float:
         """Take one reply: when it was asked for, when it came (monotonic seconds), and the store's clock in it.
@@ -80,8 +81,14 @@ class StoreClock:
         needs longer than that from the producer to here, so nothing is delivered before publish plus delay. Rounding
         up would only add half a millisecond of lateness. Where the estimate may be off by more, as after an outage or
         on a busy machine, the late side of it is used.
+
+        A better estimate may be lower. It does not set this back: messages that are due on arrival, or have the same
+        delay, leave in the order in which they came. A step of the store's clock does.
         """
-        return round((self.now_us() + self._stamp_us - self._offset_us) / 1000)
+        now_ms = round((time.monotonic() * 1e6 + self._stamp_us) / 1000)
+        if now_ms < self._stamped_ms - JUMP_US // 1000 or now_ms > self._stamped_ms:
+            self._stamped_ms = now_ms
+        return self._stamped_ms
 
     def seconds_until(self, due_ms: int) -> float:
         """Return the seconds until a moment of the store's clock; negative when it has passed."""

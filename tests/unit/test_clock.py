@@ -145,3 +145,17 @@ def test_seconds_until_a_moment_are_negative_when_it_has_passed(time: Time) -> N
     time.reply(clock, 0.0, 5_000_000_000)
     assert clock.seconds_until(5_002_500) == pytest.approx(2.5)
     assert clock.seconds_until(4_999_000) == pytest.approx(-1.0)
+
+
+def test_a_better_estimate_does_not_set_arrivals_back_and_a_step_does(time: Time) -> None:
+    clock = StoreClock()
+    time.reply(clock, 0.020, 5_000_000_000)  # its middle is 10 ms late
+    first_ms = clock.now_ms()
+    time.reply(clock, 0.001, 5_000_010_500)
+    assert clock.now_us() < first_ms * 1000
+    assert clock.now_ms() == first_ms
+    time.now_s += 0.050
+    later_ms = clock.now_ms()
+    assert later_ms > first_ms
+    time.reply(clock, 0.001, 4_000_000_000)
+    assert clock.now_ms() < later_ms - 900_000
