@@ -25,7 +25,6 @@ from bridge.parking.identity import arrival_of, shard_of
 class _JournalRow:
     message: JournalMessage
     origin: Origin | None = None
-    changed: int = 0
 
 
 @dataclass
@@ -70,9 +69,13 @@ class MemoryJournal:
             if known is not None:
                 kept = known.message
                 due_ms = kept.due_ms or row.message.due_ms
-                row.changed = known.changed
                 row.message = replace(
-                    row.message, state=kept.state, reason=kept.reason, ended_ms=kept.ended_ms, due_ms=due_ms
+                    row.message,
+                    state=kept.state,
+                    reason=kept.reason,
+                    ended_ms=kept.ended_ms,
+                    due_ms=due_ms,
+                    changed=kept.changed,
                 )
             self._keep(entry.id, row)
 
@@ -101,8 +104,8 @@ class MemoryJournal:
 
     def _record(self, message_id: bytes, move: StoreMove) -> None:
         row = self.rows.get(message_id) or _JournalRow(_unknown(message_id))
-        if row.changed < move.at or not move.at:
-            row.changed = max(row.changed, move.at)
+        if row.message.changed < move.at or not move.at:
+            row.message = replace(row.message, changed=max(row.message.changed, move.at))
             if move.state is not None:
                 ended_ms = move.at_ms if move.state.ended else None
                 row.message = replace(row.message, state=move.state, ended_ms=ended_ms, reason=move.reason)

@@ -495,6 +495,11 @@ class Shard:
         )
         self.record([row], self.limits.most)
 
+    def pass_by(self, place: int) -> None:
+        """Let later moves have higher places."""
+        self._begin_logs(1)
+        self._moves = max(self._moves, place)
+
     def _log(
         self,
         name: str,

@@ -393,6 +393,11 @@ class MemoryStore:
             kept = [move for move in getattr(self.memory.shards[shard], name) or [] if move.at > upto]
             setattr(self.memory.shards[shard], name, kept)
 
+    async def pass_by(self, places: Mapping[int, int]) -> None:
+        async with self._call():
+            for shard, place in places.items():
+                self.memory.shards[shard].pass_by(place)
+
     async def envelopes(self, ids: Sequence[bytes]) -> list[JournalEntry]:
         async with self._call():
             found = [(message_id, self._shard(message_id).messages.get(message_id)) for message_id in ids]

@@ -7,8 +7,10 @@ instance reads it, so that a store without a journal pays one question a call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from redis.exceptions import ResponseError
 
 from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
@@ -22,7 +24,7 @@ from bridge.parking.identity import ID_BYTES, ids_by_shard
 #: Without a reader for this time, the log is deleted: the journal was turned off. It was not where rows are written
 #: before: then the log of what was parked ends sooner, which grows by 4 GB a day at 2,000 messages a second.
 _KEPT_MS, _UNREAD_MS = 7 * 24 * 3_600_000, 3_600_000
-_START = "start"
+_BEGINNING = {"m": "start", "i": "", "v": ""}
 _PLACE_BITS = 20
 _STATES = {
     "delivered": Written.DELIVERED,
@@ -55,7 +57,7 @@ class RedisMoves:
             self._client.xrange(key, count=limit), self._client.pexpire(key, _KEPT_MS)
         )
         if not exists:
-            await self._client.xadd(key, {"m": _START, "i": "", "v": ""})
+            await self._client.xadd(key, _BEGINNING)
         moves = [_move(name, facts) for name, facts in entries if facts[b"i"]]
         return LoggedMoves(moves, _place(entries[-1][0])) if entries else None
 
@@ -63,9 +65,20 @@ class RedisMoves:
         return self._keys[shard].parks if parks else self._keys[shard].moved
 
     async def forget(self, shard: int, upto: int, parks: bool = False) -> None:
-        minid = f"{upto >> _PLACE_BITS}-{(upto & (1 << _PLACE_BITS) - 1) + 1}"
         with store_errors():
-            await self._client.xtrim(self._key(shard, parks), minid=minid, approximate=False)
+            await self._client.xtrim(self._key(shard, parks), minid=_name(upto + 1), approximate=False)
+
+    async def pass_by(self, places: Mapping[int, int]) -> None:
+        """Write an entry at the place. Redis gives all later ones higher ids, whatever its clock shows."""
+        with store_errors():
+            await asyncio.gather(*(self._pass_by(self._key(shard, False), place) for shard, place in places.items()))
+
+    async def _pass_by(self, key: str, place: int) -> None:
+        try:
+            await self._client.xadd(key, _BEGINNING, _name(place))
+        except ResponseError as error:
+            if "equal or smaller" not in str(error):  # the log is beyond the place
+                raise
 
     async def let_parks_end(self, shards: Iterable[int]) -> None:
         """Let the logs of what was parked end in an hour, unless another instance reads them meanwhile."""
@@ -102,6 +115,10 @@ def _place(name: bytes) -> int:
     """Return the place of an entry as a number that sorts."""
     at_ms, number = map(int, name.split(b"-"))
     return at_ms << _PLACE_BITS | number
+
+
+def _name(place: int) -> str:
+    return f"{place >> _PLACE_BITS}-{place & (1 << _PLACE_BITS) - 1}"
 
 
 def _move(name: bytes, facts: dict[bytes, bytes]) -> StoreMove:

@@ -54,6 +54,7 @@ _FACTS = (
     MESSAGE.c.state,
     MESSAGE.c.reason,
     MESSAGE.c.ended_ms,
+    MESSAGE.c.changed,
 )
 
 _SIZE = func.length(MESSAGE.c.envelope).label("size")

@@ -80,7 +80,7 @@ class LoggedMoves(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class JournalMessage:
     """A row of the journal. ``envelope`` is empty where only the end of the message is known. ``size`` is that of the
-    whole envelope, where the row has it, or its start."""
+    whole envelope, where the row has it, or its start. ``changed``: the place of its last move, 0 without one."""
 
     id: bytes
     route: str
@@ -92,6 +92,7 @@ class JournalMessage:
     ended_ms: int | None
     envelope: bytes = b""
     size: int = 0
+    changed: int = 0
 
 
 class FlowRow(NamedTuple):
@@ -253,6 +254,9 @@ class MoveLog(Protocol):
 
     async def forget(self, shard: int, upto: int, parks: bool = False) -> None:
         """Delete moves that the journal has."""
+
+    async def pass_by(self, places: Mapping[int, int]) -> None:
+        """Let all later moves of each shard have higher places. A log that was lost may begin with lower ones."""
 
     async def envelopes(self, ids: Sequence[bytes]) -> list[JournalEntry]:
         """Return those of the messages that the store has."""

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
-from bridge.core.journal import Journal, MoveLog, StoreMove
+from bridge.core.journal import Journal, JournalMessage, MoveLog, StoreMove
 from bridge.delay.duration import write_duration
+from bridge.parking.identity import shard_of
 from bridge.pipeline.journal_writer import JournalWriter
 from bridge.telemetry.health import Health
 from bridge.telemetry.subject import Subject
@@ -61,6 +62,19 @@ class MoveTail:
             for shard, entries in logged.items():
                 await self._moves.forget(shard, entries.upto)
             left = [shard for shard, entries in logged.items() if len(entries.moves) >= _ENTRIES_MAX]
+
+    async def pass_by(self, rows: Iterable[JournalMessage]) -> None:
+        """Let later moves of these messages count, because their places are higher than those that the rows have.
+
+        They would be lower where the store lost its log and its clock was set back. Raises ``StoreUnavailable``.
+        """
+        places: dict[int, int] = {}
+        for row in rows:
+            if row.changed:
+                shard = shard_of(row.id)
+                places[shard] = max(places.get(shard, 0), row.changed)
+        if places:
+            await self._moves.pass_by(places)
 
     async def adopt(self, shards: Iterable[int], before_ms: int) -> None:
         """Write rows of messages that were parked before a moment and have none: their instance died with its buffer.

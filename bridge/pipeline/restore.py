@@ -137,6 +137,7 @@ class Restorer:
                 if not order.dry_run:  # in the journal first: after a crash the next restore parks them
                     undone = [row.id for row in missing if row.state in UNDONE]
                     await self._note("restored", Written.WAITING, undone, now_ms, order.by)
+                    await self._tail.pass_by([*rows, *missing])
                 fates = await putback.put([_returning(row) for row in missing])
                 if not order.dry_run:
                     await self._remember(missing, fates, now_ms, order.by)

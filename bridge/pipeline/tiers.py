@@ -188,6 +188,7 @@ class Loader:
             wanted = JournalFilter(COLD.states, ids=tuple(left))
             rows = await self._journal.page(wanted, START, len(left))
             left = {row.id for row in rows}
+            await self._tail.pass_by(rows)
             for shard, mark in marks.items():
                 here = [row for row in rows if shard_of(row.id) == shard]
                 there = [row.id for row in here if row.id in known]

@@ -116,6 +116,16 @@ class JournalSuite:
         assert (await journal.look([written.id]))[written.id].due_ms == DUE_MS + 2
         assert len(await journal.flow(written.id)) == 1
 
+    async def test_a_row_has_the_place_of_its_last_move(self, journal: Journal) -> None:
+        rescheduled, retried, new = written = entry(), entry(), entry()
+        await journal.write(written)
+        later, last = move(None, rescheduled, due_ms=DUE_MS + 7), move(Written.WAITING, retried)
+        await journal.record([later, last])
+        await journal.record([StoreMove([retried.id], 0, DUE_MS, "restored", None)])
+        places = {rescheduled.id: later.at, retried.id: last.at, new.id: 0}
+        assert {row.id: row.changed for row in await journal.page(WAITING, START, 10)} == places
+        assert {row.id: row.changed for row in (await journal.look(list(places))).values()} == places
+
     async def test_an_end_that_comes_before_its_message_counts(self, journal: Journal) -> None:
         written = entry()
         await journal.record([move(Written.DELIVERED, written)])

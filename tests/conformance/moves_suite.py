@@ -123,6 +123,20 @@ class Moves:
         await log.forget(0, read.upto)
         assert await logged(log) == [("delivered", Written.DELIVERED, [claims[1].id])]
 
+    async def test_moves_come_after_a_place_of_an_earlier_log(self, rig: Rig) -> None:
+        """An emptied store has lost its log, and its clock may have been set back."""
+        store = await rig.open()
+        log, due_ms = self.log(store), await rig.now_ms() + HOUR_MS
+        for place in (due_ms << 20 | 7, due_ms << 20 | 7, 1, due_ms + 1 << 20):
+            await log.pass_by({0: place})
+            message = rig.message(due_ms)
+            await park(store, message)
+            await store.cancel([message[0]], False)
+            read = (await log.read([0], 100))[0]
+            assert [list(move.ids) for move in read.moves] == [[message[0]]]
+            assert read.moves[0].at > place
+            await log.forget(0, read.upto)
+
     async def test_what_is_parked_or_rejected_is_logged_where_someone_asks_and_read_whole(self, rig: Rig) -> None:
         store = await rig.open()
         log = self.log(store)

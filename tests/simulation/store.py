@@ -229,7 +229,7 @@ def _over_the_wire(name: str) -> Any:
 _CALLS = (
     "park reject done mark_done line_up recent find parked cancel retry reschedule claim renew settle release bury "
     "record tally recover hand_over hold let_go tokens parked_by_route orders meet deal "
-    "marks begin far unload load read forget envelopes known"
+    "marks begin far unload load read forget pass_by envelopes known"
 )
 for _name in _CALLS.split():
     if hasattr(MemoryStore, _name):

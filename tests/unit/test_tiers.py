@@ -204,6 +204,30 @@ async def test_without_a_cold_tier_keys_ask_for_one_at_most_once_a_second(
     assert house.count("cancelled") == 1
 
 
+@pytest.mark.parametrize("tier", [Written.WAITING, Written.COLD])
+async def test_what_comes_back_after_a_loss_and_a_step_back_of_the_clock_leaves_once(
+    journal: MemoryJournal, tier: Written
+) -> None:
+    """Its row has a move that the clock has not reached again. Each further restore delivered it."""
+    house = await opened(journal)
+    await cooled(house, HOUR_MS)
+    (message_id,) = (message_id for shard in house.memory.shards for message_id in shard.messages)
+    await house.store.reschedule([message_id], house.clock.now_ms() + 4 * HOUR_MS)
+    await parking(house)._loader.carry([message_id])
+    if tier is Written.COLD:
+        await house.tiering.unload(range(SHARDS), house.clock.now_ms())
+    assert (await journal.look([message_id]))[message_id].state is tier
+    house.clock.step(-5 * HOUR_MS)
+    again = await opened(journal, memory=Memory(SHARDS, house.clock), instance="bbbbbb")
+    restorer = Restorer(again.store, again.desk, journal, again.store)
+    await restorer.run(RestoreOrder())
+    await again.desk.reschedule([message_id], house.clock.now_ms())
+    assert await again.deliver() == 1
+    await parking(again)._loader.carry([message_id])
+    assert (await journal.look([message_id]))[message_id].state is Written.DELIVERED
+    assert (await restorer.run(RestoreOrder())).looked_at == 0
+
+
 async def test_a_producer_cancels_a_cold_message_by_key_and_by_message_id(journal: MemoryJournal) -> None:
     house = await opened(journal)
     house.source.feed(b"0", {"x-delay": 3 * HOUR_MS}, message_id=b"m-1")
