@@ -288,6 +288,7 @@ def _outside_of_losses(ledger: Ledger, twice: Mapping[int, list[Arrived]]) -> li
         number
         for number, rows in sorted(twice.items())
         if any(row.public_id == rows[0].public_id for row in rows[1:])
+        and not ledger.world.behind_its_row(number)
         and not any(from_s <= rows[0].at_s and rows[0].sent_s <= to_s for from_s, to_s in spans)
     ]
 

@@ -375,6 +375,15 @@ class World:
             for undone in self.undone:
                 undone.until_s = min(undone.until_s, self.loop.time())
 
+    def behind_its_row(self, number: int) -> bool:
+        """Return whether an older state of the store has a message as it was before an operator moved it, and its clock
+        was set back: until the clock has shown that moment again, the row ignores what becomes of the message."""
+        if all(ms > 0 for _, ms in self.store.clock.steps):
+            return False
+        moved_s = [deed.asked_s for deed in self.deeds if deed.number == number]
+        has_it = [lost for lost in self.undone if lost.at_s not in self.lost_s.get(number, ())]
+        return any(lost.from_s <= at_s <= lost.at_s for lost in has_it for at_s in moved_s)
+
     def undo_cancels(self) -> None:
         """Let operators bring back a few of the messages that were cancelled."""
         cancelled = [deed for deed in self.deeds if deed.verb == "cancel" and deed.word == "parked"]
