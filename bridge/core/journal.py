@@ -256,7 +256,8 @@ class MoveLog(Protocol):
         """Delete moves that the journal has."""
 
     async def pass_by(self, places: Mapping[int, int]) -> None:
-        """Let all later moves of each shard have higher places. A log that was lost may begin with lower ones."""
+        """Let all later moves of each shard have higher places, and begin its log if it is missing. A log that was lost
+        may begin with lower ones."""
 
     async def envelopes(self, ids: Sequence[bytes]) -> list[JournalEntry]:
         """Return those of the messages that the store has."""

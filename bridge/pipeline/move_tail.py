@@ -66,15 +66,14 @@ class MoveTail:
     async def pass_by(self, rows: Iterable[JournalMessage]) -> None:
         """Let later moves of these messages count, because their places are higher than those that the rows have.
 
-        They would be lower where the store lost its log and its clock was set back. Raises ``StoreUnavailable``.
+        They would be lower where the store lost its log and its clock was set back. A shard without a log, which would
+        lose the moves, gets a new log. Raises ``StoreUnavailable``.
         """
         places: dict[int, int] = {}
         for row in rows:
-            if row.changed:
-                shard = shard_of(row.id)
-                places[shard] = max(places.get(shard, 0), row.changed)
-        if places:
-            await self._moves.pass_by(places)
+            shard = shard_of(row.id)
+            places[shard] = max(places.get(shard, 1), row.changed)
+        await self._moves.pass_by(places)
 
     async def adopt(self, shards: Iterable[int], before_ms: int) -> None:
         """Write rows of messages that were parked before a moment and have none: their instance died with its buffer.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from adapters.memory import Memory
+from adapters.memory import ManualClock, Memory
 from adapters.memory.memory_desk import MemoryDesk
 from adapters.memory.memory_journal import MemoryJournal
 from bridge.app.build import begin_logs
@@ -226,6 +226,28 @@ async def test_what_comes_back_after_a_loss_and_a_step_back_of_the_clock_leaves_
     await parking(again)._loader.carry([message_id])
     assert (await journal.look([message_id]))[message_id].state is Written.DELIVERED
     assert (await restorer.run(RestoreOrder())).looked_at == 0
+
+
+async def test_what_a_restore_parks_after_another_loss_leaves_once(
+    journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store was emptied after the look, and no instance has begun a log since."""
+    await cooled(await opened(journal), HOUR_MS)
+    again = await opened(journal, memory=Memory(SHARDS, ManualClock()), instance="bbbbbb")
+    rivals = journal.rivals
+
+    async def emptied(ids: Sequence[bytes]) -> list[tuple[bytes, JournalMessage]]:
+        for shard in again.memory.shards:
+            shard.moved = None
+        return await rivals(ids)
+
+    monkeypatch.setattr(journal, "rivals", emptied)
+    await Restorer(again.store, again.desk, journal, again.store).run(RestoreOrder())
+    again.clock.advance(HOUR_MS)
+    assert await again.deliver() == 1
+    (message_id,) = journal.rows
+    await parking(again)._loader.carry([message_id])
+    assert journal.rows[message_id].message.state is Written.DELIVERED
 
 
 async def test_a_producer_cancels_a_cold_message_by_key_and_by_message_id(journal: MemoryJournal) -> None:
