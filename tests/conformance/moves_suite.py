@@ -127,7 +127,7 @@ class Moves:
         """An emptied store has lost its log, and its clock may have been set back."""
         store = await rig.open()
         log, due_ms = self.log(store), await rig.now_ms() + HOUR_MS
-        for place in (due_ms << 20 | 7, due_ms << 20 | 7, 1, due_ms + 1 << 20):
+        for place in (1, due_ms << 20 | 7, due_ms << 20 | 7, 1, due_ms + 1 << 20):
             await log.pass_by({0: place})
             message = rig.message(due_ms)
             await park(store, message)
