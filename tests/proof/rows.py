@@ -65,7 +65,7 @@ ROWS = (
     Row("postdate", "instances join and leave", ORDER, (f"{_KAFKA_BRIDGE}::test_an_instance_that_joins",)),
     Row("postdate", "two instances share a topic", ORDER, ("chaos/test_kafka_shares.py",)),
     Row("postdate", "the clock of its machine jumps", "| the machine's clock jumps |", ("unit/test_clock.py",)),
-    Row("RabbitMQ", "killed", "| RabbitMQ or Kafka | both sides wait", (f"{_RABBIT}::test_a_killed_broker",)),
+    Row("RabbitMQ", "killed", "| RabbitMQ or Kafka | postdate waits", (f"{_RABBIT}::test_a_killed_broker",)),
     Row("RabbitMQ", "silent connection", CONFIRMED, (f"{_RABBIT}::test_a_broker_that_falls_silent",)),
     Row("RabbitMQ", "stands still again and again", PARKED, (f"{_FREEZES}::test_a_broker_that_stands_still",)),
     Row("RabbitMQ", "connections closed by the operator", PARKED, (f"{_RABBIT}::test_connections_that_the",)),
@@ -97,7 +97,7 @@ ROWS = (
     Row(
         "Kafka",
         "killed",
-        "| RabbitMQ or Kafka | both sides wait",
+        "| RabbitMQ or Kafka | postdate waits",
         (f"{_KAFKA}::test_a_killed_kafka", f"{_KAFKA}::test_a_kafka_that_is_killed"),
     ),
     Row(
