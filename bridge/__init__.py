@@ -16,8 +16,8 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
 - ``core/``       messages, legal moves (``state``), ``errors``, ``reasons``, clock, the ``journal``, who runs
                   (``roll``); ``orders``: what operators order for a route; ``ports``: what a store, a source and a sink
                   promise
-- ``delay/``      pure: when is a message due (``header``, ``duration``), or back again (``schedule``), whose retry
-                  state is believed (``seal``), where may it go (``naming``, ``trust``)
+- ``delay/``      pure: when is a message due (``header``, ``duration``), when does a retry return (``schedule``), which
+                  retry headers are genuine (``seal``), where may a message go (``naming``, ``trust``)
 - ``parking/``    pure: what the store keeps (``envelope``, ``history``), ``opening`` of what was claimed, ids and
                   shards (``identity``), redelivered messages
 - ``settings/``   names, types and defaults (``model``), ``reading``, what must hold between them (``conflicts``), and
@@ -44,13 +44,13 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
 
 To add
 
-- a header that delays: ``delay/header.py``; the stages see only what it decided. Others that producers set: x-delay-to
-  in ``delay/trust.py``, -priority in ``adapters/kafka/intake.py``. Of the way out, in ``adapters/<broker>/``: -id and
-  -due in ``outgoing.py``, -reason in ``levels/packing.py``, -traceparent in ``broker_payloads.py``, and for RabbitMQ
-  -expiration in ``raw/expiration.py``
+- a header that delays: ``delay/header.py``; the stages see only what it decided. Other headers of producers: x-delay-to
+  in ``delay/trust.py``, x-delay-priority in ``adapters/kafka/intake.py``. Headers on the way out, x-delay-..., in
+  ``adapters/<broker>/``: id and due in ``outgoing.py``, reason in ``levels/packing.py``, traceparent in
+  ``broker_payloads.py``, expiration in ``raw/expiration.py`` (RabbitMQ)
 - a setting: ``settings/model.py`` (``Only`` for one broker's routes), its paragraph in ``config.example.toml``, rules
-  in ``conflicts``; a stage gets it by ``pipeline/derive.py``, a broker reads it in ``adapters/<broker>/``; in
-  ``settings/live.py`` if a reload takes it over
+  in ``conflicts``; ``pipeline/derive.py`` gives it to a stage, a broker reads it in ``adapters/<broker>/``;
+  ``settings/live.py`` if a reload applies it
 - a metric: ``telemetry/metrics.py`` and ``http/metrics.py``, a panel in ``deploy/grafana-dashboard.json``; its alert:
   ``deploy/prometheus-alerts.yaml``, a heading in ``deploy/README.md``, ``tests/integration/alerts.test.yaml``
 - an endpoint: a router in ``http/`` with a role
@@ -58,14 +58,14 @@ To add
 - a verb: an entry in ``operate/verbs.py``, which makes its endpoint and its counter; a command in ``cli/acts.py``,
   ``commands.py``, its button in ``page/verbs.js``; a new effect: ``desk/protocol.py``, and the three desks, in
   ``adapters/redis``, ``adapters/memory`` and ``operate/journaled_desk.py``
-- a field of a message: ``operate/documents.py`` and ``operate/describe.py``; where it is a column, ``cli/listing.py``
-  and ``page/messages.js``
+- a field of a message: ``operate/documents.py`` and ``operate/describe.py``; for a column also ``cli/listing.py`` and
+  ``page/messages.js``
 - a filter of a list: ``desk/rows.py``, ``operate/find.py``, ``MessageFilter`` in ``http/schemas.py``,
   ``cli/filters.py``, ``cli/listing.py`` if the history lacks it, ``page/messages.js``, ``page/verbs.js`` (``OPTIONS``)
 - a trouble of an instance: ``Health.say`` with a ``Subject`` where it is noticed, and its row in
-  ``deploy/messages.md``; its place among others: ``_rank`` in ``operate/verdict.py``; where it is reported,
-  ``_PARTS``, ``_SERVERS`` in ``operate/webhook.py``; what makes /readyz fail: ``telemetry/subject.py``
-  and ``process/service.py``
+  ``deploy/messages.md``; its rank among troubles: ``_rank`` in ``operate/verdict.py``; whether the webhook reports it:
+  ``_PARTS`` and ``_SERVERS`` in ``operate/webhook.py``; whether /readyz fails: ``telemetry/subject.py`` and
+  ``process/service.py``
 - a log line: ``log.warning`` where it happens (``telemetry/notices`` bounds repeats), its row in
   ``deploy/messages.md``
 - a move of a message: ``core/state.py``, a script in ``adapters/redis/lua/moves/`` and its call in ``store.py`` or
