@@ -85,7 +85,7 @@ class StoreClock:
         A better estimate may be lower. It does not set this back: messages that are due on arrival, or have the same
         delay, leave in the order in which they came. A step of the store's clock does.
         """
-        now_ms = round((time.monotonic() * 1e6 + self._stamp_us) / 1000)
+        now_ms = round((self.now_us() + self._stamp_us - self._offset_us) / 1000)
         if now_ms < self._stamped_ms - JUMP_US // 1000 or now_ms > self._stamped_ms:
             self._stamped_ms = now_ms
         return self._stamped_ms
