@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import count
+from itertools import count, dropwhile, islice, takewhile
 
 from adapters.memory.memory_tiers import TieredShard
 from adapters.memory.shard import Shard
@@ -375,7 +375,9 @@ class MemoryStore:
 
     # -- the log for the journal --------------------------------------------------------------------------------------
 
-    async def read(self, shards: Iterable[int], limit: int, parks: bool = False) -> dict[int, LoggedMoves]:
+    async def read(
+        self, shards: Iterable[int], limit: int, parks: bool = False, from_ms: int = 0, before_ms: int = 0
+    ) -> dict[int, LoggedMoves]:
         name = "parks" if parks else "moved"
         async with self._call():
             found = {}
@@ -383,14 +385,16 @@ class MemoryStore:
                 shard = self.memory.shards[number]
                 if getattr(shard, name) is None:
                     setattr(shard, name, [])
-                if moves := getattr(shard, name)[:limit]:
-                    found[number] = LoggedMoves(moves, moves[-1].at)
+                since = dropwhile(lambda move: move.at_ms < from_ms, getattr(shard, name))
+                until = takewhile(lambda move: not before_ms or move.at_ms < before_ms, since)
+                if moves := list(islice(until, limit)):
+                    found[number] = LoggedMoves(moves, b"%d" % moves[-1].at)
             return found
 
-    async def forget(self, shard: int, upto: int, parks: bool = False) -> None:
+    async def forget(self, shard: int, upto: bytes, parks: bool = False) -> None:
         name = "parks" if parks else "moved"
         async with self._call():
-            kept = [move for move in getattr(self.memory.shards[shard], name) or [] if move.at > upto]
+            kept = [move for move in getattr(self.memory.shards[shard], name) or [] if move.at > int(upto)]
             setattr(self.memory.shards[shard], name, kept)
 
     async def pass_by(self, places: Mapping[int, int]) -> None:

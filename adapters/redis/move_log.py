@@ -46,27 +46,30 @@ class RedisMoves:
         self._runner = Runner(client)
         self._keys = keys.shards
 
-    async def read(self, shards: Iterable[int], limit: int, parks: bool = False) -> dict[int, LoggedMoves]:
-        wanted = list(shards)
+    async def read(
+        self, shards: Iterable[int], limit: int, parks: bool = False, from_ms: int = 0, before_ms: int = 0
+    ) -> dict[int, LoggedMoves]:
+        wanted, span = list(shards), (from_ms or "-", before_ms - 1 if before_ms else "+")
         with store_errors():
-            found = await asyncio.gather(*(self._read(self._key(shard, parks), limit) for shard in wanted))
+            found = await asyncio.gather(*(self._read(self._key(shard, parks), span, limit) for shard in wanted))
         return {shard: logged for shard, logged in zip(wanted, found, strict=True) if logged is not None}
 
-    async def _read(self, key: str, limit: int) -> LoggedMoves | None:
+    async def _read(self, key: str, span: tuple[int | str, int | str], limit: int) -> LoggedMoves | None:
         entries, exists = await asyncio.gather(
-            self._client.xrange(key, count=limit), self._client.pexpire(key, _KEPT_MS)
+            self._client.xrange(key, *span, count=limit), self._client.pexpire(key, _KEPT_MS)
         )
         if not exists:
             await self._client.xadd(key, _BEGINNING)
         moves = [_move(name, facts) for name, facts in entries if facts[b"i"]]
-        return LoggedMoves(moves, _place(entries[-1][0])) if entries else None
+        return LoggedMoves(moves, entries[-1][0]) if entries else None
 
     def _key(self, shard: int, parks: bool) -> str:
         return self._keys[shard].parks if parks else self._keys[shard].moved
 
-    async def forget(self, shard: int, upto: int, parks: bool = False) -> None:
+    async def forget(self, shard: int, upto: bytes, parks: bool = False) -> None:
+        at_ms, number = _parts(upto)
         with store_errors():
-            await self._client.xtrim(self._key(shard, parks), minid=_name(upto + 1), approximate=False)
+            await self._client.xtrim(self._key(shard, parks), minid=f"{at_ms}-{number + 1}", approximate=False)
 
     async def pass_by(self, places: Mapping[int, int]) -> None:
         """Write an entry at the place. Redis gives all later ones higher ids, whatever its clock shows."""
@@ -111,10 +114,18 @@ class RedisMoves:
         return found
 
 
-def _place(name: bytes) -> int:
-    """Return the place of an entry as a number that sorts."""
-    at_ms, number = map(int, name.split(b"-"))
-    return at_ms << _PLACE_BITS | number
+def _parts(name: bytes) -> tuple[int, int]:
+    """Return the moment (ms) and the number of an entry."""
+    at_ms, number = name.split(b"-")
+    return int(at_ms), int(number)
+
+
+def _place(at_ms: int, number: int) -> int:
+    """Return the place of an entry as a number that sorts.
+
+    After a step back of its clock, Redis keeps the moment and counts on. A number with more bits goes on into the
+    moments that follow: at most some milliseconds, which Redis's clock reaches last of all."""
+    return (at_ms << _PLACE_BITS) + number
 
 
 def _name(place: int) -> str:
@@ -122,12 +133,12 @@ def _name(place: int) -> str:
 
 
 def _move(name: bytes, facts: dict[bytes, bytes]) -> StoreMove:
-    at = _place(name)
+    at_ms, number = _parts(name)
     move, ids, value = facts[b"m"].decode(), facts[b"i"], facts[b"v"].decode("utf-8", "replace")
     return StoreMove(
         [ids[at : at + ID_BYTES] for at in range(0, len(ids), ID_BYTES)],
-        at,
-        at >> _PLACE_BITS,
+        _place(at_ms, number),
+        at_ms,
         move,
         _STATES.get(move),
         int(value) if move in _DUE else None,

@@ -71,10 +71,10 @@ class StoreMove(NamedTuple):
 
 
 class LoggedMoves(NamedTuple):
-    """Moves of a shard, oldest first, and the place up to which ``MoveLog.forget`` may delete them."""
+    """Moves of a shard, oldest first, and what names the last of them for ``MoveLog.forget``."""
 
     moves: Sequence[StoreMove]
-    upto: int
+    upto: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,14 +246,17 @@ class Tiers(Protocol):
 class MoveLog(Protocol):
     """The log that the store's moves write while there is a journal. Every method raises ``StoreUnavailable``."""
 
-    async def read(self, shards: Iterable[int], limit: int, parks: bool = False) -> dict[int, LoggedMoves]:
+    async def read(
+        self, shards: Iterable[int], limit: int, parks: bool = False, from_ms: int = 0, before_ms: int = 0
+    ) -> dict[int, LoggedMoves]:
         """Return the oldest moves of each shard that has any. A shard without a log begins one.
 
-        ``parks``: the other log, of what was parked or rejected, instead of what left or changed.
+        ``parks``: the other log, of what was parked or rejected, instead of what left or changed. ``from_ms`` and
+        ``before_ms``: only moves of this time; 0 does not restrict.
         """
 
-    async def forget(self, shard: int, upto: int, parks: bool = False) -> None:
-        """Delete moves that the journal has."""
+    async def forget(self, shard: int, upto: bytes, parks: bool = False) -> None:
+        """Delete moves that the journal has, up to ``LoggedMoves.upto``."""
 
     async def pass_by(self, places: Mapping[int, int]) -> None:
         """Let all later moves of each shard have higher places, and begin its log if it is missing. A log that was lost

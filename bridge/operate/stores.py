@@ -231,7 +231,7 @@ class _Parking:
         return self._opened
 
     def _journaled(self, journal: Journal) -> ParkingStore:
-        return JournaledStore(TieredStore(self._store, loader_of(self._store, journal)), journal, None)
+        return JournaledStore(TieredStore(self._store, loader_of(self._store, journal)), journal)
 
     def secret(self) -> bytes:
         """Return what signs retry states."""

@@ -62,6 +62,11 @@ class JournalWriter:
         """Return the ids without those that were written some moments ago."""
         return list(set(ids).difference(*self._known))
 
+    def lacking(self, ids: Iterable[bytes]) -> list[bytes]:
+        """Return those of the ``unknown`` ids whose rows do not wait here either."""
+        unknown = self.unknown(ids)
+        return list(set(unknown).difference([row.id for row in self._waiting])) if unknown else []
+
     def add(self, entries: Sequence[JournalEntry]) -> None:
         """Take rows to be written. The oldest are dropped where there are too many."""
         if not entries:

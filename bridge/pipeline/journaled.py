@@ -77,24 +77,26 @@ def journaling(
 ) -> Journaling:
     """Return the parts for a process. ``before``: rows are written before a message is accepted."""
     writer = None if before else JournalWriter(journal, health)
-    journaled = JournaledStore(store, journal, writer, skips)
-    return Journaling(journaled, writer, MoveTail(journal, moves, writer), keep_ms, tiering)
+    tail = MoveTail(journal, moves, writer)
+    journaled = JournaledStore(store, journal, None if before else tail, skips)
+    return Journaling(journaled, writer, tail, keep_ms, tiering)
 
 
 class JournaledStore:
-    """``ParkingStore`` with a journal. ``writer`` is None where rows are written before a message is accepted."""
+    """``ParkingStore`` with a journal. ``tail`` is None where rows are written before a message is accepted."""
 
     def __init__(
         self,
         store: ParkingStore,
         journal: Journal,
-        writer: JournalWriter | None,
+        tail: MoveTail | None = None,
         skips: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """``skips(route)``: a route whose messages are of no interest."""
         self._store = store
         self._journal = journal
-        self._writer = writer
+        self._tail = tail
+        self._writer = tail.writer if tail is not None else None
         self._skips = skips
         #: Calls that failed because of the journal.
         self.errors = 0
@@ -119,14 +121,17 @@ class JournaledStore:
             except StoreUnavailable as error:
                 self.errors += 1
                 return dict.fromkeys(batches, error)
+        called_ms = self.clock.now_ms()
         replies = await self._store.park(batches)
         rows: list[JournalEntry] = []
         unparked: list[bytes] = []
+        earlier: list[int] = []
         for shard, reply in replies.items():
             if isinstance(reply, StoreUnavailable):
                 continue
             # A message that is put back and is there gets a row, too: it waited before there was a journal.
             gone = reply.before if batches[shard].origins or not batches[shard].once else ()
+            earlier += [shard] if gone else []
             left_out = {*reply.kept, *reply.rejected, *gone}
             entries = self._entries(batches[shard])
             parked = [entry for position, entry in enumerate(entries, 1) if position not in left_out]
@@ -136,6 +141,11 @@ class JournaledStore:
             rows += parked
         if self._writer is not None:
             self._writer.add(self._wanted(rows))
+            for shard in earlier:
+                try:
+                    await self._add_earlier(shard, called_ms)
+                except StoreUnavailable as error:
+                    replies[shard] = error
             return replies
         try:
             await self._journal.write([entry for entry in self._wanted(rows) if entry.origin is None])
@@ -154,15 +164,26 @@ class JournaledStore:
             for n, (message_id, envelope, reason) in enumerate(messages)
         ]
         rivals = await self._write_new({shard: rows}) if self._writer is None and origins else {}
+        called_ms = self.clock.now_ms()
         before = await self._store.reject(shard, token, messages, origins)
         kept = [entry for position, entry in enumerate(rows, 1) if position not in before]
         if self._writer is not None:
             self._writer.add(self._wanted(kept))
+            if before:
+                await self._add_earlier(shard, called_ms)
         elif not origins:
             await self._journal.write(self._wanted(rows))  # also of those that are there, as in ``park``
         elif unparked := _unparked(rows, kept, rivals, kept):
             await self._journal.drop(unparked)
         return before
+
+    async def _add_earlier(self, shard: int, called_ms: int) -> None:
+        """Let messages have rows that a shard handled before a call. Where the reply to that call was lost, its process
+        wrote none. The store does not name them, so all are taken that were parked of late."""
+        assert self._tail is not None
+        assert self._writer is not None
+        async for entries in self._tail.parked_since(shard, called_ms):
+            self._writer.add(self._wanted(entries))
 
     async def _write_new(self, rows: Mapping[int, Sequence[JournalEntry]]) -> dict[bytes, bytes]:
         """Write rows of records that the store has not handled: of the others it has another row. Return rivals.

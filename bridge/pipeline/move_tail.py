@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
-from bridge.core.journal import Journal, JournalMessage, MoveLog, StoreMove
+from bridge.core.journal import Journal, JournalEntry, JournalMessage, MoveLog, StoreMove
 from bridge.delay.duration import write_duration
 from bridge.parking.identity import shard_of
 from bridge.pipeline.journal_writer import JournalWriter
@@ -23,6 +23,8 @@ JOURNAL_MOVES = Subject("journal", "moves")
 _EVERY_S = 0.5
 #: Entries of a shard in one reading. An entry has the messages of one call.
 _ENTRIES_MAX = 100
+#: Entries of a shard in the reading for records that were parked before. ``adopt`` leaves a few seconds of them.
+_PARKED_MAX = 10_000
 #: Messages of one transaction, unless a move has more: after an outage, all would take longer than a transaction may.
 #: Envelopes, which may be large, that are read at once.
 _IDS_MAX, _ENVELOPES_MAX = 20_000, 50
@@ -40,7 +42,7 @@ class MoveTail:
 
     def __init__(self, journal: Journal, moves: MoveLog, writer: JournalWriter | None = None) -> None:
         """``writer``: it writes rows after their messages were accepted."""
-        self._writer = writer
+        self.writer = writer
         self._journal = journal
         self._moves = moves
         #: The moment of the oldest move that the last pass read (Unix ms); 0 where there was none.
@@ -55,8 +57,8 @@ class MoveTail:
             found = [move for entries in logged.values() for move in entries.moves]
             self.oldest_ms = min((move.at_ms for move in found), default=0)
             for moves in _portions(found):
-                if self._writer is not None:
-                    await self._writer.flush(moves)
+                if self.writer is not None:
+                    await self.writer.flush(moves)
                 elif moves:
                     await self._journal.record(moves)
             for shard, entries in logged.items():
@@ -79,21 +81,31 @@ class MoveTail:
         """Write rows of messages that were parked before a moment and have none: their instance died with its buffer.
 
         Raises ``StoreUnavailable``."""
-        unknown = list if self._writer is None else self._writer.unknown
+        unknown = list if self.writer is None else self.writer.unknown
         left = list(shards)
         while left:
-            found = await self._moves.read(left, _ENTRIES_MAX, parks=True)
+            found = await self._moves.read(left, _ENTRIES_MAX, parks=True, before_ms=before_ms)
             left = []
             for shard, logged in found.items():
-                due = [move for move in logged.moves if move.at_ms < before_ms]
-                ids = unknown(message_id for move in due for message_id in move.ids)
+                ids = unknown(message_id for move in logged.moves for message_id in move.ids)
                 lacking = await self._journal.lacking(ids) if ids else []
                 for at in range(0, len(lacking), _ENVELOPES_MAX):
                     if entries := await self._moves.envelopes(lacking[at : at + _ENVELOPES_MAX]):
                         await self._journal.write(entries)
-                if due or not logged.moves:
-                    await self._moves.forget(shard, due[-1].at if due else logged.upto, parks=True)
-                left += [shard] if len(due) >= _ENTRIES_MAX else []
+                await self._moves.forget(shard, logged.upto, parks=True)
+                left += [shard] if len(logged.moves) >= _ENTRIES_MAX else []
+
+    async def parked_since(self, shard: int, at_ms: int) -> AsyncIterator[list[JournalEntry]]:
+        """Iterate over messages that were parked around a moment or later, and that the ``writer`` does not know.
+
+        ``adopt`` has written those that were parked long before, unless the database is away. Raises
+        ``StoreUnavailable``."""
+        assert self.writer is not None
+        found = await self._moves.read([shard], _PARKED_MAX, parks=True, from_ms=max(0, at_ms - _BEHIND_MS))
+        moves = found[shard].moves if shard in found else ()
+        ids = self.writer.lacking(message_id for move in moves for message_id in move.ids)
+        for at in range(0, len(ids), _ENVELOPES_MAX):
+            yield await self._moves.envelopes(ids[at : at + _ENVELOPES_MAX])
 
     async def prune(self, before_ms: int) -> bool:
         """Delete rows of messages that ended before a moment, for a while. Return whether none is left. Raises
@@ -115,7 +127,7 @@ class MoveTail:
             await asyncio.sleep(_EVERY_S)
             try:
                 await self.catch_up(shards())
-                if self._writer is not None:
+                if self.writer is not None:
                     await self.adopt(adopts or shards(), clock.now_ms() - (0 if adopts else _WRITTEN_MS))
                     adopts = range(0)
                 if time.monotonic() - pruned_s > _PRUNE_EVERY_S and await self.prune(clock.now_ms() - keep_ms):

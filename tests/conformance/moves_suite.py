@@ -123,6 +123,17 @@ class Moves:
         await log.forget(0, read.upto)
         assert await logged(log) == [("delivered", Written.DELIVERED, [claims[1].id])]
 
+    async def test_a_reading_may_have_the_moves_of_a_time_alone(self, rig: Rig) -> None:
+        store = await rig.open()
+        log = self.log(store)
+        await log.read([0], 1, parks=True)
+        message = rig.message(await rig.now_ms() + HOUR_MS)
+        await park(store, message)
+        at_ms = (await log.read([0], 9, parks=True))[0].moves[-1].at_ms
+        for from_ms, before_ms, ids in [(at_ms, at_ms + 1, [message[0]]), (at_ms + 1, 0, []), (0, at_ms, [])]:
+            found = await log.read([0], 9, parks=True, from_ms=from_ms, before_ms=before_ms)
+            assert [key for logged in found.values() for move in logged.moves for key in move.ids] == ids
+
     async def test_moves_come_after_a_place_of_an_earlier_log(self, rig: Rig) -> None:
         """An emptied store has lost its log, and its clock may have been set back."""
         store = await rig.open()

@@ -80,6 +80,7 @@ FOUND_WITH_A_JOURNAL = (
     7010488,
     7020936,
     7023901,
+    9002357,
     9002875,
 )
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.

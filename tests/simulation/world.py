@@ -72,12 +72,13 @@ class Order:
 class Undone:
     """The store lost what happened between two moments: it failed over, was restored, or (from 0) emptied.
 
-    ``until_s``: when all was back from the journal.
+    ``until_s``: when all was back from the journal. ``older``: it has an older state, and was not emptied.
     """
 
     from_s: float
     at_s: float
     until_s: float
+    older: bool = True
 
 
 @dataclass
@@ -283,7 +284,7 @@ class World:
         for message_id in before.keys() - has:
             self.lost_s.setdefault(before[message_id], []).append(now_s)
         self.missing |= (before.keys() | left) - has
-        self.undone.append(Undone(from_s or self._unwritten_s(now_s), now_s, inf))
+        self.undone.append(Undone(from_s or self._unwritten_s(now_s), now_s, inf, from_s > 0))
         self.turns_lost += [(now_s, process) for process in self._restoring()]
         if not self.plan.auto:
             self._restore_soon()
@@ -381,7 +382,8 @@ class World:
         if all(ms > 0 for _, ms in self.store.clock.steps):
             return False
         moved_s = [deed.asked_s for deed in self.deeds if deed.number == number]
-        has_it = [lost for lost in self.undone if lost.at_s not in self.lost_s.get(number, ())]
+        lost_s = self.lost_s.get(number, ())
+        has_it = [lost for lost in self.undone if lost.older and lost.at_s not in lost_s]
         return any(lost.from_s <= at_s <= lost.at_s for lost in has_it for at_s in moved_s)
 
     def undo_cancels(self) -> None:

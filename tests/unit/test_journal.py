@@ -13,7 +13,7 @@ from adapters.memory.memory_desk import MemoryDesk
 from adapters.memory.memory_journal import MemoryJournal
 from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import START, UNDONE, JournalEntry, JournalFilter, JournalMessage, Written
-from bridge.core.message import HeaderValue
+from bridge.core.message import HeaderValue, Origin
 from bridge.core.ports import Loss
 from bridge.desk.past import PastFilter
 from bridge.operate.describe import life_of, with_flow
@@ -219,6 +219,42 @@ class TestBehind:
         assert sorted(await waiting(journal)) == ["a", "x"]
         assert await waiting(journal, (Written.DEAD,)) == ["x"]
         assert await house.store.read(range(SHARDS), 9, parks=True) == {}
+
+    @pytest.mark.parametrize("header", [HOUR_MS, "soon"], ids=["parked", "a dead letter"])
+    @pytest.mark.parametrize("origin", [(LOG, 0), None], ids=["a record", "a message of a queue"])
+    async def test_what_was_parked_by_a_call_without_a_reply_has_a_row_once_it_is_accepted(
+        self, journal: MemoryJournal, origin: Origin | None, header: HeaderValue
+    ) -> None:
+        """The store froze, and parked at its thaw. By then the connection to the broker was another one."""
+        house = await opened(journal)
+        await house.store.read(range(SHARDS), 1, parks=True)
+        house.source.feed(b"a", {"x-delay": header}, order_key=LOG, origin=origin)
+        name = "reject" if header == "soon" else "park"
+
+        async def unanswered(*call: Any, carry_out: Any = getattr(house.store, name)) -> None:
+            setattr(house.store, name, carry_out)
+            await carry_out(*call)
+            house.source.lose_connection()
+            raise StoreUnavailable("no answer in time")
+
+        setattr(house.store, name, unanswered)
+        await house.park()
+        await house.park()
+        assert house.source.left() == 0
+        assert house.journaling is not None
+        await house.journaling.flush()
+        assert await waiting(journal) == ["a"]
+        again = await emptied(house, journal)
+        assert (await restored(again, journal))["looked_at"] == 1
+
+    async def test_a_call_for_something_new_asks_for_no_log(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        house = await opened(journal)
+        monkeypatch.setattr(house.store, "read", None)
+        house.source.feed(b"a", {"x-delay": HOUR_MS}, order_key=LOG, origin=(LOG, 0))
+        await house.park()
+        assert (house.parked(), house.source.left()) == (1, 0)
 
 
 class TestBefore:
@@ -527,7 +563,7 @@ class TestRestore:
             Restorable(key, b"orders", due_ms, due_ms, b"", row, "bad_header" * (key in dead)) for key, row in rows
         ]
         later = House(house.memory, "bbbbbb", journal=journal)
-        store = JournaledStore(later.store, journal, None)
+        store = JournaledStore(later.store, journal)
         fates = await PutBack(store, MemoryDesk(later.store), Overdue.DELIVER, Pace()).put(messages)
         assert set(fates.values()) == {Fate.THERE}
         await written(later)
