@@ -130,9 +130,9 @@ class Moves:
         message = rig.message(await rig.now_ms() + HOUR_MS)
         await park(store, message)
         at_ms = (await log.read([0], 9, parks=True))[0].moves[-1].at_ms
-        for from_ms, before_ms, ids in [(at_ms, at_ms + 1, [message[0]]), (at_ms + 1, 0, []), (0, at_ms, [])]:
+        for from_ms, before_ms, keys in [(at_ms, at_ms + 1, [message[0]]), (at_ms + 1, 0, []), (0, at_ms, [])]:
             found = await log.read([0], 9, parks=True, from_ms=from_ms, before_ms=before_ms)
-            assert [key for logged in found.values() for move in logged.moves for key in move.ids] == ids
+            assert [key for logged in found.values() for move in logged.moves for key in move.ids] == keys
 
     async def test_moves_come_after_a_place_of_an_earlier_log(self, rig: Rig) -> None:
         """An emptied store has lost its log, and its clock may have been set back."""

@@ -29,7 +29,7 @@ class Log:
 
 async def test_more_than_a_million_moves_of_a_moment_keep_their_order_and_are_forgotten_one_by_one() -> None:
     log: Any = Log()
-    moves = RedisMoves(log, StoreKeys("postdate", 1))
+    moves = RedisMoves(log, StoreKeys("postdate", 1, "aaaaaa"))
     read = (await moves.read([0], 3))[0]
     places = [move.at for move in read.moves]
     assert places == sorted(set(places))
