@@ -106,6 +106,12 @@ class CanaryState:
             return f"it has been under way for {flies_s:.0f} s" if flies_s >= rules.delay / 1000 + _SLOW_S else ""
         return self.trouble or (f"none for {patience_s:.0f} s" if late else "")
 
+    def arrives(self, rules: Canary, now_s: float) -> bool:
+        """Return whether the last one that came back is so new that canaries arrive now. One may be under way after
+        an outage: it is not missing, and proves nothing yet."""
+        fresh_s = (rules.every + rules.delay) / 1000 + LOST_S
+        return self.success_s is not None and now_s - self.success_s <= fresh_s
+
 
 class Canaries:
     """Sends a canary through each broker every ``canary.every``."""

@@ -151,12 +151,13 @@ def _canaries(here: Backend, away: bool) -> list[dict[str, Any]] | None:
 
 
 def _canary(here: Backend, canary: CanaryState, away: bool) -> dict[str, Any]:
-    """Return the latest canary of a broker. ``ok`` is None until the first one came back or is missing, and while the
-    store is ``away``: then none can come back."""
-    why = canary.missing(here.settings.canary, time.monotonic())
+    """Return the latest canary of a broker. ``ok`` is None while one is under way and the last success is old or there
+    is none, and while the store is ``away``: then none can come back."""
+    rules, now_s = here.settings.canary, time.monotonic()
+    why = canary.missing(rules, now_s)
     return {
         "broker": canary.broker,
-        "ok": False if why else None if away or canary.success_s is None else True,
+        "ok": False if why else None if away or not canary.arrives(rules, now_s) else True,
         "lateness_ms": None if canary.late_s is None else round(canary.late_s * 1000, 1),
         "last_success_ms": None if canary.success_s is None else here.processes.moment_ms(canary.success_s),
         "text": why,

@@ -176,6 +176,17 @@ async def test_a_missing_canary_is_trouble_at_once_and_one_under_way_is_not() ->
         assert (await client.get("/status", 503))["canary"][0]["ok"] is None, "none can come back"
 
 
+async def test_a_canary_whose_last_success_is_old_arrives_no_more_though_the_next_one_is_under_way() -> None:
+    async with api() as client:
+        await client.stores.store.meet(4_000, True, REPORT)
+        now_s = time.monotonic()
+        state = CanaryState("rabbitmq", now_s - 600, late_s=0.028, success_s=now_s - 353, sent_s=now_s)
+        client.backend.canaries = lambda: [state]
+        assert (await client.get("/status"))["canary"][0]["ok"] is None
+        state.success_s = now_s - 35  # an interval and the delay
+        assert (await client.get("/status"))["canary"][0]["ok"] is True
+
+
 @pytest.mark.parametrize(("enabled", "known"), [(True, None), (False, [])])
 async def test_without_an_instance_beside_it_the_api_does_not_know_of_canaries_that_are_on(
     enabled: bool, known: list[Any] | None
