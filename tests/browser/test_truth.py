@@ -426,6 +426,46 @@ def test_the_rate_limit_of_a_route_stands_beside_what_it_holds(open_page: OpenPa
     expect(page.page.locator("dl.facts div", has_text="Rate limit").first).to_contain_text("0.25/s")
 
 
+def test_held_messages_are_named_where_nothing_is_late(open_page: OpenPage, url: str) -> None:
+    page = open_page(url)
+    tile = page.page.locator(".tile", has_text="Overdue")
+    expect(tile).to_contain_text("nothing is late")
+    alter_status(page, {"held": 1590, "oldest_held_ms": 636_000})
+    expect(tile).to_contain_text("held 1,590 · oldest 10m 36s")
+
+
+def test_the_shards_of_an_instance_are_listed_or_none(open_page: OpenPage, url: str, world: World) -> None:
+    page = open_page(f"{url}#/instances")
+    fact = page.page.locator("dl.facts div", has_text="Shards").first
+    expect(fact).to_contain_text("0, 1, 2, 3")
+
+    def without(asked: Any) -> None:
+        found = asked.fetch()
+        instances = [each | {"shards": []} for each in found.json()["instances"]]
+        asked.fulfill(response=found, json=found.json() | {"instances": instances})
+
+    page.page.route("**/api/v1/instances*", without)
+    expect(fact).to_contain_text("none")
+
+
+def test_what_postdate_said_before_it_fell_silent_is_not_shown_and_no_name_comes_twice(
+    open_page: OpenPage, url: str
+) -> None:
+    page = open_page(url)
+    page.says("All well")
+    texts = {"parent": "parent: it is stopping", "a-1": "a-1: it is stopping", "store": "Redis does not answer"}
+    troubles = [{"instance": "", "subject": subject, "text": text} for subject, text in texts.items()]
+    answer = {"detail": "Trouble: it ends.", "sentence": "Trouble: it ends.", "role": "admin", "level": "FAIL", "troubles": troubles}
+    page.page.route("**/api/v1/status*", lambda asked: asked.fulfill(status=503, json=answer))
+    lines = page.page.locator(".verdict.bad li")
+    expect(lines).to_have_text(["parent: it is stopping", "a-1: it is stopping", "store Redis does not answer"])
+    page.page.unroute("**/api/v1/status*")
+    page.page.route("**/api/v1/status*", lambda asked: asked.abort())
+    expect(page.page.locator(".verdict.bad", has_text="postdate does not answer")).to_be_visible()
+    expect(lines).to_have_count(0)
+    page.wrong = [text for text in page.wrong if "ERR_FAILED" not in text]
+
+
 def test_of_a_message_that_left_the_page_says_what_is_not_kept_and_lists_its_id_once(
     open_page: OpenPage, url: str, world: World
 ) -> None:

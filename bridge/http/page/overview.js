@@ -53,14 +53,15 @@ export function Verdict({ now, poll }) {
   const age = useAge(poll);
   const [sentence, tone] = sentenceOf(now ?? {}, poll, age, paused());
   const ill = /bad|warn/.test(tone);
-  const troubles = ill && !(age && !poll.error) ? (now?.troubles ?? []) : [];
+  // What postdate said before it fell silent may be over.
+  const troubles = ill && (poll.error ? poll.error.more.troubles : !age && now?.troubles) || [];
   return html`<div class=${`verdict ${tone}`} role="status">
     <p><span class="dot" aria-hidden="true"></span>${sentence}</p>
     ${
       troubles.length > 1 &&
       html`<ul>${troubles.map(
         (fault) =>
-          html`<li>${fault.subject && html`<b>${fault.subject}</b> `}${fault.text}
+          html`<li>${!fault.text.startsWith(fault.subject) && html`<b>${fault.subject}</b> `}${fault.text}
       ${fault.instance && html`<span class="dim"> (${fault.instance})</span>`}</li>`,
       )}</ul>`
     }
@@ -91,13 +92,14 @@ function Tiles({ now, poll }) {
         ? `next in ${span(now.next_due_ms - soon)}`
         : "next is due now";
   const late = lateOf(now) || 0;
+  const held = Math.max(...(now.routes ?? []).map((one) => one.oldest_held_ms ?? 0));
   const took = now.lateness ?? {};
   return html`<${Old.Provider} value=${useAge(poll)}><div class="tiles">
     <${Tile} name="Parked" value=${short(now.parked)} title=${count(now.parked)} to=${link("messages")}
       note=${[now.held ? `held ${short(now.held)}` : next, now.cold ? `cold ${short(now.cold)}` : "", now.parked_bytes == null ? "" : bytes(now.parked_bytes)].filter(Boolean).join(" · ")} />
     <${Tile} name="Due in 5m" value=${short(now.due_5m)} note=${now.delivered_per_s == null ? "measuring the rate" : `delivering ${rate(now.delivered_per_s)}`} to=${link("messages", { due: "5m" })} />
     <${Tile} name="Overdue" value=${short(late)} tone=${late ? "bad" : ""} to=${link("messages", { due: "overdue" })}
-      note=${late ? `oldest ${span(now.oldest_overdue_ms)}${now.refused ? ` · refused ${short(now.refused)}` : ""}` : "nothing is late"} />
+      note=${late ? `oldest ${span(now.oldest_overdue_ms)}${now.refused ? ` · refused ${short(now.refused)}` : ""}` : now.held ? `held ${short(now.held)}${held ? ` · oldest ${span(held)}` : ""}` : "nothing is late"} />
     <${Tile} name="Lateness p99" value=${lateness(took, 99)} to=${link("messages", { state: "history" })}
       note=${took.p50_ms == null ? "no deliveries yet" : `p50 ${lateness(took, 50)} · ${span(took.window_s * 1000)}`} />
     <${Tile} name="Dead letters" value=${short(now.dead)} tone=${now.dead ? "warn" : ""} to=${link("messages", { state: "dead" })}
@@ -158,7 +160,7 @@ function Instances({ list }) {
   return html`<ul class="plain">${(list ?? []).map(
     (one) =>
       html`<li key=${one.name}>
-      <${InstanceBadge} state=${one.state} /> <b title=${one.name}>${one.name}</b>${one.shards != null && html`<span class="dim">${one.shards} shards</span>`}</li>`,
+      <${InstanceBadge} state=${one.state} /> <b title=${one.name}>${one.name}</b>${one.shards != null && html`<span class="dim">shards: ${one.shards}</span>`}</li>`,
   )}</ul>
     ${list && !list.length && html`<${Empty} command="postdate run">No instance runs.</${Empty}>`}`;
 }

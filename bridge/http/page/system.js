@@ -4,22 +4,21 @@ import { call, usePoll } from "./api.js";
 import { askRestore } from "./restore.js";
 import { Badge, Command, Empty, Facts, Fresh, InstanceBadge, Panel, Table, Trouble, When } from "./parts.js";
 import { address, changed, link, say, status, statusPoll, theme, token, useMay, zone } from "./state.js";
-import { asMs, bytes, count, fine } from "./words.js";
+import { bytes, count, fine } from "./words.js";
 
-const listOf = (data, ...names) =>
-  Array.isArray(data) ? data : (names.map((name) => data?.[name]).find(Array.isArray) ?? []);
+const listOf = (data, name) => data?.[name] ?? [];
 
 // -- levels
 
 export function Levels() {
   const poll = usePoll("levels", {}, 5000);
   const { data } = poll;
-  const list = listOf(data, "levels", "places");
+  const list = listOf(data, "levels");
   const routes = [...new Set(list.map((one) => one.route))];
   return html`<h1>Levels</h1>
     <p class="dim">Queues and topics in which messages of routes without a store wait.</p>
     <${Fresh} poll=${poll} />
-    ${(data?.warnings ?? []).map((text) => html`<p class="note" key=${text}>${text}</p>`)}
+    ${listOf(data, "warnings").map((text) => html`<p class="note" key=${text}>${text}</p>`)}
     ${data && !list.length && html`<${Empty} command="postdate levels stats">Every route has a store. Levels belong to mode levels and ladder.</${Empty}>`}
     ${routes.map((route) => html`<${RouteLevels} key=${route} route=${route} list=${list.filter((one) => one.route === route)} />`)}`;
 }
@@ -47,7 +46,7 @@ function routeRows(one) {
   const names = new Set(
     [...(one.routes ?? []), ...Object.keys(one.by_route ?? {})].filter((name) => !name.startsWith("postdate_canary")),
   );
-  return [...names].map((name) => ({ name, ...(one.by_route?.[name] ?? {}), full: one.full?.includes(name) }));
+  return [...names].map((name) => ({ name, ...one.by_route?.[name], full: one.full?.includes(name) }));
 }
 
 export function Instances() {
@@ -66,7 +65,7 @@ function Instance({ one, poll }) {
   return html`<${Panel} title=${one.name} of=${poll} tools=${html`<${InstanceBadge} state=${one.state} />`}>
     ${one.text && html`<p class=${one.state === "warning" ? "note" : "note bad-note"}>${one.text}</p>`}
     <${Facts} of=${[
-      ["Shards", one.shards && `${count(one.shards.length)}: ${one.shards.join(", ")}`],
+      ["Shards", one.shards && (one.shards.join(", ") || "none")],
       ["Lateness", late.map(([name, ms]) => `${name} ${fine(ms)}`).join(" · ")],
       ["Received", one.received != null && count(one.received)],
       ["Delivered", one.delivered != null && count(one.delivered)],
@@ -131,7 +130,7 @@ function Audit() {
   const poll = usePoll("audit", {}, 5000);
   const { data } = poll;
   zone.use();
-  const list = listOf(data, "entries", "audit");
+  const list = listOf(data, "audit");
   return html`<${Fresh} poll=${poll} />
     ${data && !list.length && html`<${Empty} command="postdate pause ROUTE --note 'maintenance'">No one has changed anything yet.</${Empty}>`}
     ${
@@ -139,8 +138,8 @@ function Audit() {
       html`<${Panel} title="Who did what"><${Table} label="Audit log" columns=${[["When"], ["Who"], ["Via"], ["Verb"], ["What"], ["Reason"]]}>
       ${list.map(
         (one, at) =>
-          html`<tr key=${`${one.at_ms}-${at}`}><td><${When} ms=${one.at_ms ?? asMs(one.at)} both /></td><td>${one.who}</td><td>${one.via}</td>
-        <th scope="row">${one.verb}</th><td class="wrap">${one.what ?? one.text ?? ""}${one.count > 1 ? html`<span class="sub">messages: ${count(one.count)}</span>` : ""}</td><td>${one.reason}</td></tr>`,
+          html`<tr key=${`${one.at_ms}-${at}`}><td><${When} ms=${one.at_ms} both /></td><td>${one.who}</td><td>${one.via}</td>
+        <th scope="row">${one.verb}</th><td class="wrap">${one.what}${one.count > 1 ? html`<span class="sub">messages: ${count(one.count)}</span>` : ""}</td><td>${one.reason}</td></tr>`,
       )}
     </${Table}></${Panel}>`
     }`;
@@ -149,7 +148,7 @@ function Audit() {
 function Doctor() {
   const [run, setRun] = useState(0);
   const { data, error, stale } = usePoll("doctor", { run: run || "" }, 0);
-  const list = listOf(data, "findings", "checks", "results");
+  const list = listOf(data, "findings");
   return html`<${Panel} title="Doctor" tools=${html`<button type="button" disabled=${stale && !error} onClick=${() => setRun(run + 1)}>Check again</button>`}>
     <${Trouble} error=${error} />
     ${!data && !error && html`<p class="dim">Asks the brokers and the store. This takes some seconds.</p>`}

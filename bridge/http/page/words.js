@@ -22,7 +22,7 @@ export function span(ms) {
   const [unit, size] = UNITS[at];
   const first = Math.floor(away / size);
   const next = UNITS[at + 1];
-  const second = next && at + 2 <= UNITS.length ? Math.floor((away % size) / next[1]) : 0;
+  const second = next ? Math.floor((away % size) / next[1]) : 0;
   return second ? `${first}${unit} ${second}${next[0]}` : `${first}${unit}`;
 }
 
