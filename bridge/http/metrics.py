@@ -1,7 +1,8 @@
 """/metrics: what the bridge processes counted, and one cheap look at the store every few seconds.
 
 The numbers of all processes are added up, so that one page serves for all workers. While the store is away, its
-gauges have no samples: an old number would pass for a new. ``postdate_connection_up{peer="redis"}`` is 0.
+gauges have no samples: an old number would pass for a new. ``postdate_connection_up{peer="redis"}`` is 0. A loss is a
+moment and no number: it keeps its sample.
 """
 
 from __future__ import annotations
@@ -117,6 +118,10 @@ class MetricsPage(Collector):
                 yield from self._journal(journal, self._processes.now("journal"))
         yield from self._connections()
         yield from self._troubles()
+        if self._store.stats is not None:
+            text = "When Redis was last found emptied, or older and without messages (Unix seconds); 0 if it was not."
+            # Also while the store is away: the alert would end, and begin again.
+            yield _gauge("postdate_store_loss_timestamp_seconds", text, self._store.stats.lost_ms / 1000)
         if self._store.up and self._store.stats is not None:
             yield from self._routes_now(self._store.stats)
             yield from self._store_now(self._store.stats)
@@ -239,12 +244,14 @@ class MetricsPage(Collector):
         yield _gauge("postdate_journal_unwritten_messages", text, waiting)
         texts = {
             "unwritten_s": ("unwritten_age", "Age of the oldest of them."),
-            "behind_s": ("behind", "Age of the oldest move that is not in the journal."),
+            "behind_s": ("behind", "Age of the oldest move that is not in the journal; no sample while Redis is away."),
             "loader_s": ("loader_behind", "By how much cold messages come back too late, at most."),
         }
         for name, (metric, text) in texts.items():
-            oldest_s = max((numbers[name] for numbers in now), default=0.0)  # a sum of ages would be no age
-            yield _gauge(f"postdate_journal_{metric}_seconds", text, oldest_s)
+            known = [numbers[name] for numbers in now if name in numbers]
+            if known:
+                oldest_s = max(known, default=0.0)  # a sum of ages would be no age
+                yield _gauge(f"postdate_journal_{metric}_seconds", text, oldest_s)
         yield _counter("postdate_journal_errors", "Calls that the journal's database refused.", ever["errors"])
         yield _counter("postdate_journal_dropped", "Messages that never got a row.", ever["dropped"])
 
@@ -335,8 +342,6 @@ class MetricsPage(Collector):
         yield _counter("postdate_instances_lost", text, stats.instances_lost)
         text = "For how long the oldest published message has waited for a broker's answer; 0 below a second."
         yield _gauge("postdate_unconfirmed_seconds", text, stats.unconfirmed_s)
-        text = "When Redis was last found emptied, or older and without some messages (Unix seconds); 0 if it was not."
-        yield _gauge("postdate_store_loss_timestamp_seconds", text, stats.lost_ms / 1000)
         yield _gauge("postdate_claimed_messages", "Messages that an instance is delivering.", stats.claimed)
         messages = stats.waiting + stats.dead - stats.cold
         if stats.bytes_each is not None or not messages:

@@ -54,7 +54,7 @@ class Journaling:
             "unwritten": writer.unwritten if writer is not None else 0,
             "unwritten_s": round(writer.oldest_s(), 3) if writer is not None else 0.0,
             "dropped": writer.dropped if writer is not None else 0,
-            "behind_s": tail.behind_ms(self.store.clock) / 1000,
+            **({} if tail.unknown else {"behind_s": tail.behind_ms(self.store.clock) / 1000}),
             "loader_s": self.tiering.behind_ms(self.store.clock.now_ms()) / 1000 if self.tiering is not None else 0.0,
             "errors": tail.errors + self.store.errors + (writer.errors if writer is not None else 0),
         }

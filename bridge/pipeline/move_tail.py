@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
-from bridge.core.journal import Journal, JournalEntry, JournalMessage, MoveLog, StoreMove
+from bridge.core.journal import Journal, JournalEntry, JournalMessage, JournalUnavailable, MoveLog, StoreMove
 from bridge.delay.duration import write_duration
 from bridge.parking.identity import shard_of
 from bridge.pipeline.journal_writer import JournalWriter
@@ -47,6 +47,8 @@ class MoveTail:
         self._moves = moves
         #: The moment of the oldest move that the last pass read (Unix ms); 0 where there was none.
         self.oldest_ms = 0
+        #: Whether the store does not answer. How far the journal is behind is not known then: nothing new may be there.
+        self.unknown = False
         self.errors = 0
 
     async def catch_up(self, shards: Iterable[int]) -> None:
@@ -132,13 +134,17 @@ class MoveTail:
                     adopts = range(0)
                 if time.monotonic() - pruned_s > _PRUNE_EVERY_S and await self.prune(clock.now_ms() - keep_ms):
                     pruned_s = time.monotonic()
+                self.unknown = False
                 health.say(JOURNAL_MOVES, "")
-            except StoreUnavailable as error:
+            except JournalUnavailable as error:
+                self.unknown = False
                 self.errors += 1
                 behind_ms = self.behind_ms(clock)
                 if behind_ms > _BEHIND_MS:
                     text = f"the journal is {write_duration(behind_ms // 1000 * 1000)} behind the store: {error}"
                     health.say(JOURNAL_MOVES, text, cause=str(error))
+            except StoreUnavailable:
+                self.unknown = True  # the store has a trouble of its own
 
     def behind_ms(self, clock: StoreClock) -> int:
         """Return the age of the oldest move that is not in the journal."""

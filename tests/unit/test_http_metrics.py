@@ -30,7 +30,17 @@ async def test_while_the_store_is_away_no_gauge_of_the_store_has_a_sample(monkey
     gone = {name.partition("{")[0] for name in there.keys() - away.keys()}
     assert {"postdate_oldest_overdue_seconds", "postdate_parked_messages", "postdate_instances"} <= gone
     assert {"postdate_due_messages", "postdate_route_paused", "postdate_store_memory_bytes"} <= gone
-    assert "postdate_build_info" not in gone
+    assert not {"postdate_build_info", "postdate_store_loss_timestamp_seconds"} & gone
+
+
+async def test_while_redis_is_away_how_far_the_journal_is_behind_has_no_sample() -> None:
+    processes = Processes(1)
+    journal = {"unwritten": 3, "errors": 1, "dropped": 2, "unwritten_s": 1.0, "loader_s": 0.0}
+    processes.take(0, Frame("a", "rabbitmq", 1, "running", "", metrics={"journal": journal}))
+    async with api(processes=processes) as client:
+        text = (await client.client.get("/metrics")).text
+    assert "postdate_journal_unwritten_age_seconds 1.0" in text
+    assert "postdate_journal_behind_seconds" not in text
 
 
 async def test_the_ages_of_the_journal_are_those_of_the_oldest_process_and_not_their_sum() -> None:
