@@ -87,6 +87,7 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
         fresh_s = math.inf if overall.age_s else _FRESH_S  # a process that is busy does not ask for more
         with suppress(TimeoutError):  # a store that has just fallen silent: the next overview says so
             more = await here.kept.get("recent", fresh_s, partial(_recent, here, found.now_ms), _RECENT_S)
+    more["due_5m"] = min(more["due_5m"], found.waiting)  # it was counted a moment later
     per_s = here.rates.per_second(found.ever, time.monotonic())
     messages = found.waiting + found.dead - found.cold
     return {

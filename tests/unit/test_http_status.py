@@ -21,7 +21,7 @@ from bridge.core.errors import StoreSilent, StoreUnavailable
 from bridge.desk.numbers import RouteStats, Stats
 from bridge.http import metrics, status
 from bridge.http.access import Role
-from bridge.http.backend import Rate
+from bridge.http.backend import Kept, Rate
 from bridge.http.health import health_routes
 from bridge.http.line import Frame, Processes
 from bridge.http.status import facts
@@ -174,6 +174,17 @@ async def test_a_missing_canary_is_trouble_at_once_and_one_under_way_is_not() ->
         assert (await client.get("/status", 503))["canary"][0]["ok"] is False
         state.trouble, state.success_s = "", time.monotonic()
         assert (await client.get("/status", 503))["canary"][0]["ok"] is None, "none can come back"
+
+
+async def test_no_more_is_due_soon_than_is_parked_by_the_same_answer() -> None:
+    async with api() as client:
+        await client.stores.store.meet(4_000, True, REPORT)
+        await client.get("/status")
+        await client.stores.store_one("orders", 60_000)
+        client.backend.kept = Kept()
+        client.backend.look._at = time.monotonic() + 60  # the numbers are those from before it was parked
+        told = await client.get("/status")
+        assert (told["parked"], told["due_5m"]) == (0, 0)
 
 
 async def test_a_canary_whose_last_success_is_old_arrives_no_more_though_the_next_one_is_under_way() -> None:
