@@ -60,7 +60,7 @@ def _advised(result: CheckResult) -> CheckResult:
     """Say what to do about a server that does not answer."""
     if result.code != UNREACHABLE or result.advice:
         return result
-    server = "Redis" if result.subject == "store" else "the broker"
+    server = {"store": "Redis", "journal": "the journal's database"}.get(result.subject, "the broker")
     advice = f"Start {server}, or correct its address. A running postdate waits for it, and goes on by itself"
     return replace(result, advice=advice)
 

@@ -17,7 +17,7 @@ from bridge.cli import run_command
 from bridge.core.errors import StoreUnavailable
 from bridge.core.orders import Actor, RouteOrder, RouteState
 from bridge.desk.numbers import RouteStats, ServerMemory, Stats
-from bridge.desk.severity import CheckResult, Severity, fail, ok, warn
+from bridge.desk.severity import CheckResult, Severity, fail, failed, ok, warn
 from bridge.operate import doctor
 from bridge.operate.check import judged_instances
 from bridge.operate.doctor import exit_code, judged_orders, judged_state, live_url
@@ -40,6 +40,14 @@ def test_the_exit_code_is_that_of_the_worst_result() -> None:
     assert exit_code([fine, fine]) == 0
     assert exit_code([doubtful, fine]) == 1
     assert exit_code([fine, broken, doubtful]) == 2
+
+
+@pytest.mark.parametrize(
+    ("subject", "server"), [("store", "Redis"), ("journal", "the journal's database"), ("broker", "the broker")]
+)
+def test_the_advice_names_the_server_that_does_not_answer(subject: str, server: str) -> None:
+    found = doctor._advised(failed(subject, StoreUnavailable("it does not answer")))
+    assert found.advice.startswith(f"Start {server}, or correct its address.")
 
 
 class TestState:
