@@ -105,6 +105,12 @@ class TestState:
         assert [one.text for one in found] == ["overdue messages: 3, the oldest by 1m 15s"]
         assert found[0].advice
 
+    def test_parked_messages_that_no_instance_would_deliver_fail(self) -> None:
+        alone = replace(CALM, instances={})
+        (found,) = judged_state(alone)
+        assert (found.level, found.text[:9]) == (Severity.FAIL, "parked: 5")
+        assert levels(list(judged_state(replace(alone, parked=0)))) == ["OK"]
+
     def test_a_moment_of_lateness_is_load_and_no_failure(self) -> None:
         late = replace(CALM, overdue=3, by_route={"orders": RouteStats(overdue=3, oldest_overdue_ms=1000)})
         assert levels(list(judged_state(late))) == ["OK"]
