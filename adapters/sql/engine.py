@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -42,6 +43,16 @@ def engine_of(url: URL) -> AsyncEngine:
         return engine
     limit = "timeout" if url.get_backend_name() == "postgresql" else "connect_timeout"
     return create_async_engine(url, pool_size=_POOL, pool_recycle=1800, connect_args={limit: _CONNECT_S})
+
+
+def try_file(url: URL) -> None:
+    """Open the file of SQLite, blocking. aiosqlite leaves a thread behind where it cannot, which fails when the loop
+    has ended. Raises ``JournalUnavailable``."""
+    if url.get_backend_name() == "sqlite" and url.database:
+        try:
+            sqlite3.connect(url.database).close()
+        except sqlite3.Error as error:
+            raise JournalUnavailable(f"the journal: {sentence_of(error)}") from error
 
 
 def _open_file(connection: Any, _: Any) -> None:

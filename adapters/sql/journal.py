@@ -27,7 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement, Executable, Select
 
 from adapters.sql.bulk import MYSQL, ROWS, BulkInsert, among, completed, left_alone, moved
-from adapters.sql.engine import address_of, engine_of, reading, transaction
+from adapters.sql.engine import address_of, engine_of, reading, transaction, try_file
 from adapters.sql.tables import COLD_MS, FLOW, IS_COLD, MESSAGE, META, VERSION, statements
 from bridge.core.errors import StoreUnfit
 from bridge.core.journal import FlowRow, JournalEntry, JournalFilter, JournalMessage, Place, StoreMove, Written
@@ -164,6 +164,7 @@ class SqlJournal:
 
     async def _state(self) -> tuple[int, dict[str, str]]:
         """Return the version of the tables, and of which store they are."""
+        try_file(self._url)
         async with transaction(self._reads) as connection:
             if not await connection.run_sync(lambda sync: inspect(sync).has_table(META.name)):
                 return 0, {}
