@@ -371,7 +371,7 @@ def _push(heads: list[tuple[int, bytes, int, Row]], reader: _Reader) -> None:
 
 def _look(counted: Sequence[Any], seen: Sequence[Any]) -> ShardLook:
     """Return what the scripts count and heads say of a shard."""
-    _, end_ms, overdue_seen, refused, held, *heads = seen
+    _, end_ms, overdue_seen, refused, *heads = seen
     return ShardLook(
         counted[0] // 1000,
         guard.route_counts(counted),
@@ -380,7 +380,7 @@ def _look(counted: Sequence[Any], seen: Sequence[Any]) -> ShardLook:
         end_ms if end_ms >= 0 else None,
         overdue_seen,
         _threes(refused),
-        {route.decode("utf-8", "replace"): due_ms for route, due_ms in zip(held[::2], held[1::2], strict=True)},
+        guard.held_since_ms(counted),
     )
 
 

@@ -320,9 +320,16 @@ def route_counts(reply: Sequence[Any]) -> dict[tuple[str, str], int]:
     for name, number in counts_in(reply).items():
         if name[:1] == b"\0":
             state, _, route = name[1:].decode("utf-8", "replace").partition("\0")
-            if number := min(number, most[state]):
+            if number := min(number, most.get(state, 0)):
                 counts[state, route] = number
     return counts
+
+
+def held_since_ms(reply: Sequence[Any]) -> dict[str, int]:
+    """Return for each route with held messages a moment before which none was due, from the reply of ``count_call``."""
+    head = b"\0held_ms\0"
+    moments = counts_in(reply).items()
+    return {name.removeprefix(head).decode("utf-8", "replace"): ms for name, ms in moments if name.startswith(head)}
 
 
 def _mark(reply: Sequence[Any]) -> Mark:

@@ -16,7 +16,8 @@ key                    type    holds
 {postdate:K}:offsets   hash    log -> the next new offset; log, NUL, owed -> earlier offsets still to be rejected; log,
                                NUL, first -> the lowest offset that was parked since the store was new or emptied
 {postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered;
-                               NUL, parked | held | dead | cold, NUL, route -> the number of such messages now; and with
+                               NUL, parked | held | dead | cold, NUL, route -> the number of such messages now; NUL,
+                               held_ms, NUL, route -> a moment before which none of the held ones was due; and with
                                the byte 1 in front: each caller's last call to park (lua/include/calls.lua),
                                and the number of messages that the recent list ever had
 {postdate:K}:lines     zset    route, NUL, digest of a key -> the latest due ms of a retry route with hold

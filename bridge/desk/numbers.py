@@ -39,7 +39,8 @@ class RouteStats:
     ``oldest_overdue_ms`` (an age) of a route that the look did not see is an upper bound then. ``next_due_ms`` is None
     if the look did not see the route. ``refused`` messages wait for another try, or are in one. They are overdue since
     their due moment. ``parked`` counts the ``cold`` ones, too, which only the journal has. ``oldest_held_ms`` is the
-    age of the oldest held message; 0 where older ones of other routes hide it from the look.
+    age of the oldest held message. It is an upper bound after an operator cancelled or rescheduled that message, until
+    an instance has gone through the held messages of the shard.
     """
 
     parked: int = 0
@@ -59,8 +60,8 @@ class ShardLook(NamedTuple):
     ``counts`` has the messages by state and route. ``overdue`` counts the messages whose next try is overdue. The look
     saw ``heads``: for each route its first due moment, and how many overdue messages without the refused ones. It saw
     ``seen`` overdue messages in all, and ended at the moment ``end_ms``; None if it saw the whole shard. ``refused``
-    has for each route the number of refused messages, and the due moment of the oldest. ``held`` has the due moment of
-    the oldest held message for the routes of the first held ones.
+    has for each route the number of refused messages, and the due moment of the oldest. ``held`` has a moment
+    for each route with held messages: none of them was due before.
     """
 
     now_ms: int
@@ -97,7 +98,7 @@ def _of_route(route: str, look: ShardLook, order: RouteOrder | None) -> RouteSta
     if first_ms is None and parked > held + refused and look.end_ms is not None:
         oldest_ms = min(oldest_ms, look.end_ms)
     overdue = look.overdue_of(seen)
-    held_ms = look.now_ms - look.held.get(route, look.now_ms)
+    held_ms = max(0, look.now_ms - look.held.get(route, look.now_ms))
     if order is not None and order.state is RouteState.PAUSED:  # no claim has found these yet, or they were refused
         return RouteStats(parked + cold, held + overdue, dead, 0, 0, first_ms, refused, cold, held_ms)
     age_ms = max(0, look.now_ms - oldest_ms) if order is None else order.overdue_ms(oldest_ms, look.now_ms)

@@ -11,13 +11,13 @@ import pytest
 
 from bridge.core.errors import Refused
 from bridge.core.orders import Actor, RouteOrder, RouteState
-from bridge.core.ports import Batch, Keyed, Release, Store
+from bridge.core.ports import FIRST_HELD, Batch, HeldStep, Keyed, Release, Store
 from bridge.core.state import State
 from bridge.delay.duration import write_moment
 from bridge.desk.numbers import RouteStats
 from bridge.desk.rows import HEAD_BYTES, Filter, Row
 from bridge.parking.envelope import index_field, seal, unseal
-from bridge.parking.identity import shard_for
+from bridge.parking.identity import shard_for, shard_of
 from tests.conformance.desk_rig import DeskRig, Feature
 from tests.conformance.past_suite import PastSuite
 from tests.conformance.rig import HOUR_MS, LEASE_MS, SHARDS
@@ -613,6 +613,34 @@ class Order:
         assert 5 <= orders.oldest_held_ms <= stats.now_ms - row.due_ms
         assert orders == RouteStats(parked=1, held=1, oldest_held_ms=orders.oldest_held_ms)
         assert await desk_rig.desk.density([0, row.due_ms + HOUR_MS * 2]) == [1]
+
+    async def test_the_oldest_held_message_of_a_route_is_known_behind_many_older_ones_of_another(
+        self, desk_rig: DeskRig
+    ) -> None:
+        desk, store = desk_rig.desk, desk_rig.store
+
+        async def oldest(route: str) -> int:
+            """Return the place among ``rows`` of the oldest held message. Shards are asked some milliseconds apart."""
+            stats = await desk.stats()
+            due_ms = stats.now_ms - stats.by_route[route].oldest_held_ms
+            return max(place for place, row in enumerate(rows) if row.due_ms <= due_ms)
+
+        rows = [[await self.hold(desk_rig, route="bills") for _ in range(20)][-1]]
+        for _ in range(3):
+            await desk_rig.pass_by(rows[-1].due_ms + 200)
+            rows.append(await self.hold(desk_rig))
+        await desk_rig.pass_by(rows[-1].due_ms)
+        shard = shard_of(rows[0].id)
+        assert {shard_of(row.id) for row in rows} == {shard}
+        assert await oldest("orders") == 1
+        await store.let_go({shard: HeldStep(FIRST_HELD, {"orders": 1}, False)}, 100)
+        assert await oldest("orders") in {1, 2}
+        await desk.cancel([rows[2].id])
+        await store.let_go({shard: HeldStep(FIRST_HELD, {"orders": 0}, True)}, 100)
+        assert await oldest("orders") == 3
+        await desk.reschedule([rows[3].id], rows[1].due_ms)
+        assert await oldest("orders") == 1
+        assert {route for route, counts in (await desk.stats()).by_route.items() if counts.oldest_held_ms} == {"orders"}
 
     async def test_a_message_that_is_held_because_no_instance_has_its_route_is_refused_and_overdue(
         self, desk_rig: DeskRig

@@ -4,21 +4,19 @@
 -- KEYS  1 due (zset)   2 messages (hash)   3 refused (zset)
 -- ARGV  1 maximum number of messages   2 maximum bytes of envelopes to read (the first envelope is always read)
 -- Returns  {now us, score of the last message seen or -1 if that is all, overdue messages seen, a list with three
---          values for each route with refused messages: route, their number, due ms of the oldest; a list with the
---          route and the due ms of the oldest held message, for the routes of the first held messages; then three
---          values for each route seen: route, score of its first message, how many were seen that are overdue, without
---          the refused ones}
+--          values for each route with refused messages: route, their number, due ms of the oldest; then three values
+--          for each route seen: route, score of its first message, how many were seen that are overdue, without the
+--          refused ones}
 --- @include include/held
 --- @include include/now
 --- @include include/refused
 local DUE, MESSAGES, REFUSED = KEYS[1], KEYS[2], KEYS[3]
-local HELD_SEEN = 8
 local limit, bytes_left = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now = now_us()
 local now_ms = math.floor(now / 1000)
 local end_ms = '(' .. string.format('%d', HELD_MS)
 local found = redis.call('ZRANGEBYSCORE', DUE, '-inf', end_ms, 'WITHSCORES', 'LIMIT', 0, limit)
-local reply, places = {now, #found < limit * 2 and -1 or tonumber(found[#found]), 0, refused_routes(REFUSED), {}}, {}
+local reply, places = {now, #found < limit * 2 and -1 or tonumber(found[#found]), 0, refused_routes(REFUSED)}, {}
 for at = 1, #found, 2 do
   local id, score = found[at], tonumber(found[at + 1])
   bytes_left = bytes_left - redis.call('HSTRLEN', MESSAGES, id)
@@ -39,20 +37,6 @@ for at = 1, #found, 2 do
     if #reply[4] == 0 or not redis.call('ZSCORE', REFUSED, refused_member(id, envelope)) then
       reply[place + 2] = reply[place + 2] + 1
     end
-  end
-end
--- Held messages stand behind all others, by their due moments.
-local oldest, held = redis.call('ZRANGEBYSCORE', DUE, HELD_MS, '+inf', 'WITHSCORES', 'LIMIT', 0, HELD_SEEN), {}
-for at = 1, #oldest, 2 do
-  bytes_left = bytes_left - redis.call('HSTRLEN', MESSAGES, oldest[at])
-  if bytes_left < 0 and at > 1 then
-    break
-  end
-  local route = envelope_route(redis.call('HGET', MESSAGES, oldest[at]) or '')
-  if not held[route] then
-    held[route] = true
-    reply[5][#reply[5] + 1] = route
-    reply[5][#reply[5] + 1] = tonumber(oldest[at + 1]) - HELD_MS
   end
 end
 return reply

@@ -7,18 +7,21 @@
 -- Returns  the number held; the caller no longer had the others
 --- @include include/claims
 --- @include include/held
+--- @include include/held_since
 --- @include include/refused
 --- @include include/routes
 local DUE, MESSAGES, CLAIMS, COUNTS, WHY, REFUSED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local claimed = claims_take_members(CLAIMS, ARGV, 1, 2)
-local held, refusals = 0, redis.call('EXISTS', REFUSED) == 1
+local held, earliest, refusals = 0, {}, redis.call('EXISTS', REFUSED) == 1
 for at = 1, #ARGV, 2 do
   local id = string.sub(ARGV[at], 1, 20)
   if was_held(claimed, string.sub(ARGV[at], 21), id) then
     local envelope = redis.call('HGET', MESSAGES, id)
     if envelope then
-      redis.call('ZADD', DUE, HELD_MS + envelope_due(envelope), id)
-      route_add(COUNTS, 'held', envelope_route(envelope), 1)
+      local due, route = envelope_due(envelope), envelope_route(envelope)
+      redis.call('ZADD', DUE, HELD_MS + due, id)
+      route_add(COUNTS, 'held', route, 1)
+      earliest[route] = math.min(due, earliest[route] or due)
       local reason = ARGV[at + 1]
       if reason ~= '' and reason ~= '=' then
         refused_add(REFUSED, WHY, id, envelope, reason)
@@ -29,4 +32,5 @@ for at = 1, #ARGV, 2 do
     end
   end
 end
+for route, due in pairs(earliest) do hold_since(COUNTS, route, due) end
 return held

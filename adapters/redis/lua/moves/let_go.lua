@@ -14,6 +14,7 @@
 --- @include include/now
 --- @include include/envelope
 --- @include include/held
+--- @include include/held_since
 --- @include include/pieces
 --- @include include/routes
 local DUE, MESSAGES, DRAIN, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -40,7 +41,8 @@ local function place_after(score, id)
   return low
 end
 
-local found, ended, moved, numbers, first_ms = {}, false, {}, {}, -1
+-- `stays` has for each route the first message that stays.
+local found, ended, moved, numbers, stays, first_ms, from_ms = {}, false, {}, {}, {}, -1, after_ms
 if room > 0 then
   local place = place_after(HELD_MS + after_ms, after_id)
   found = redis.call('ZRANGE', DUE, place, place + limit - 1, 'WITHSCORES')
@@ -68,11 +70,17 @@ for at = 1, #found, 2 do
     moved[#moved + 1] = id
     numbers[route] = (numbers[route] or 0) + 1
     if first_ms < 0 then first_ms = to_ms end
+  else
+    stays[route] = stays[route] or due
   end
   after_ms, after_id = due, id
 end
 in_pieces('ZADD', DUE, moved)
 for route, number in pairs(numbers) do route_add(COUNTS, 'held', route, -number) end
 local reply = {1, #moved / 2, first_ms, after_ms, after_id, ended and 1 or 0}
-for route in pairs(routes_in(COUNTS, 'held')) do reply[#reply + 1] = route end
+for route in pairs(routes_in(COUNTS, 'held')) do
+  reply[#reply + 1] = route
+  local since = held_since(COUNTS, route) or -1
+  if since >= from_ms then set_held_since(COUNTS, route, stays[route] or math.max(since, after_ms)) end
+end
 return reply

@@ -3,14 +3,16 @@
 -- try.
 --
 -- KEYS  1 due (zset)   2 messages (hash)   3 dead (zset)   4 refused (zset)   5 moved (stream)
+--       6 counts (hash)
 -- ARGV  1 wake channel   2 due ms (0: now, by the store's clock), then ids
 -- Returns  one word for each id: parked (moved), dead, claimed (too late), none
 --- @include include/moved
 --- @include include/now
 --- @include include/refused
 --- @include include/held
+--- @include include/held_since
 --- @include include/wake
-local DUE, MESSAGES, DEAD, REFUSED, MOVED = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local DUE, MESSAGES, DEAD, REFUSED, MOVED, COUNTS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local channel, due = ARGV[1], tonumber(ARGV[2])
 if due == 0 then due = math.floor(now_us() / 1000) end
 local reply, any, later = {}, false, {}
@@ -29,6 +31,7 @@ for at = 3, #ARGV do
       reply[#reply + 1] = 'parked'
       later[#later + 1] = id
       any = any or not held
+      if held then hold_since(COUNTS, envelope_route(envelope), due) end
     else
       reply[#reply + 1] = redis.call('ZSCORE', DEAD, id) and 'dead' or 'claimed'
     end
