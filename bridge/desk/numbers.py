@@ -212,8 +212,8 @@ class Stats:
         """Return the warning that names the lost instances."""
         names = ", ".join(f"{name} at {write_moment(at_ms)}" for name, at_ms in self.lost.items())
         holds = (
-            ". On RabbitMQ a frozen instance holds its intakes until RabbitMQ drops it: by default 10 to 15 s after "
-            "the freeze. Nothing is taken in there until then"
+            ". On RabbitMQ a frozen instance may hold an intake alone until RabbitMQ drops it, by default 10 to 15 s "
+            "after the freeze. Messages may wait there until then"
         )
         return (
             f"lost instances: {names}. Each stopped reporting and did not leave: it died, or it is frozen. Others "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bridge.app.brokers import brokers_of
 from bridge.app.survey import stored_before, strays_of, survey_levels, without_consumer
@@ -15,13 +15,15 @@ from bridge.desk.severity import CheckResult, fail, failed, ok, warn
 from bridge.desk.topology import Finding, Name, Standing, counts
 from bridge.operate.journals import inspect_journals
 from bridge.operate.stores import at_desk, inspect_store
-from bridge.operate.verdict import makes_late
+from bridge.operate.verdict import InstanceState, Known, judge_instances, makes_late
 from bridge.settings import Settings, exposed_files, forgotten_broker, mask_url, open_routes
 from bridge.settings.conflicts import listening_conflicts
 from bridge.settings.process_plan import emptied_stores
 from bridge.telemetry.health import WELL
 from bridge.telemetry.subject import OVERDUE, STORE_CONTENTS
 
+#: ``fail`` or ``warn``.
+Trouble = Callable[..., CheckResult]
 #: How many parts of a route are named; of more, the number is given.
 _NAMED = 4
 _WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS, Standing.AWAY)
@@ -43,9 +45,13 @@ _ADVICE = {
 }
 
 
-def check_all(settings: Settings, before: Sequence[Settings] = ()) -> list[CheckResult]:
-    """Return every result. Blocking: it asks the store and the brokers, and changes nothing."""
-    return [*_settings(settings), *_stores(settings), *_journals(settings), *_brokers(settings, before)]
+def check_all(settings: Settings, before: Sequence[Settings] = (), trouble: Trouble = warn) -> list[CheckResult]:
+    """Return every result. Blocking: it asks the store and the brokers, and changes nothing.
+
+    ``trouble`` makes the result for what the verdict calls a trouble of the store or of an instance. To `check` this is
+    a warning, because it judges settings before a deployment: the new version may be the cure.
+    """
+    return [*_settings(settings), *_stores(settings, trouble), *_journals(settings), *_brokers(settings, before)]
 
 
 def _of(route: str) -> str:
@@ -72,7 +78,7 @@ def _settings(settings: Settings) -> Iterator[CheckResult]:
 # -- stores -----------------------------------------------------------------------------------------------------------
 
 
-def _stores(settings: Settings) -> Iterator[CheckResult]:
+def _stores(settings: Settings, trouble: Trouble) -> Iterator[CheckResult]:
     yield from _unused_stores(settings)
     yield from _strays(settings)
     if not settings.uses_store:
@@ -85,10 +91,10 @@ def _stores(settings: Settings) -> Iterator[CheckResult]:
         return
     yield ok("store", f"{mask_url(settings.redis.url.get_secret_value())} is usable")
     for word in words:
-        yield warn("store", word)
+        yield (trouble if stats is not None and word in stats.loss else warn)("store", word)
     if stats is not None:
         yield ok("instances", f"running: {instances}")
-        yield from judged_instances(stats, bool(settings.journal.url.get_secret_value()))
+        yield from judged_instances(stats, bool(settings.journal.url.get_secret_value()), trouble)
     else:
         text = "no postdate instance is running on this store, or it is still starting. Start one with `postdate run`"
         yield warn("instances", text)
@@ -103,12 +109,14 @@ def _journals(settings: Settings) -> Iterator[CheckResult]:
         yield failed("journal", error)
 
 
-def judged_instances(found: Stats, journal: bool = False) -> Iterator[CheckResult]:
+def judged_instances(found: Stats, journal: bool = False, trouble: Trouble = warn) -> Iterator[CheckResult]:
     """Judge what the instances report. They know of intakes that refuse messages, also without the management API."""
     if found.lost:
-        yield warn("instances", found.lost_warning, "Look at its process and its log, and start it again")
+        judged = trouble if found.holds_intakes else warn
+        yield judged("instances", found.lost_warning, advice="Look at its process and its log, and start it again")
     if found.clock_warning:
         yield warn("clock", found.clock_warning)
+    troubled = {each.name for each in judge_instances(Known(found)) if each.state is InstanceState.TROUBLE}
     for name, report in found.instances.items():
         health = str(report.get("health") or "it reports no health")
         if health == WELL:
@@ -121,7 +129,8 @@ def judged_instances(found: Stats, journal: bool = False) -> Iterator[CheckResul
             advice = dict.fromkeys(map(_advice_on, subjects))
             text = ". ".join(advice) or "Read its log"
             text = text.replace(_FROM_INTAKE, "") if journal else text
-            yield warn(f"instance {name}", health.removesuffix("."), text)
+            judged = trouble if name in troubled else warn
+            yield judged(f"instance {name}", health.removesuffix("."), advice=text)
 
 
 def _advice_on(subject: str) -> str:

@@ -46,7 +46,7 @@ def examine_all(settings: Settings, with_probe: bool = False) -> list[CheckResul
     ``with_probe``: send a canary through each broker.
     """
     return [
-        *map(_advised, check_all(settings)),
+        *map(_advised, check_all(settings, trouble=fail)),
         *_process(),
         *_stores(settings),
         *_brokers(settings),

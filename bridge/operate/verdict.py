@@ -376,7 +376,7 @@ def _alone(known: Known, instances: Sequence[InstanceVerdict]) -> Iterator[Fault
 
 
 def _lost(known: Known) -> Iterator[Fault]:
-    """Make lost instances a trouble while nothing may be taken in because of one. Later they are a warning."""
+    """Make lost instances a trouble while one may hold an intake. Later they are a warning."""
     if known.stats is not None and known.stats.holds_intakes:
         yield Fault("", "instance", known.stats.lost_warning)
 

@@ -65,9 +65,9 @@ _OVER = {
     "journal": "The journal is well again.",
     "rabbitmq front": "Only postdate is bound to the front exchanges.",
     "rabbitmq deleted": "The intake queue that was deleted is consumed again.",
-    "rabbitmq recreated": "No intake queue was deleted lately.",
-    "kafka removed": "Kafka has not removed unread records lately.",
-    "kafka lost": "Kafka has not lost records lately.",
+    "rabbitmq recreated": "No running instance saw a deleted intake queue in the last hour.",
+    "kafka removed": "No running instance saw Kafka remove unread records lately.",
+    "kafka lost": "No running instance saw Kafka lose records lately.",
 }
 
 Post = Callable[[dict[str, Any]], Awaitable[str]]
@@ -148,13 +148,14 @@ def report_on(
     """Return the report with ``news``; None if there are none. Pure."""
     if not news:
         return None
-    new_dead = _new_dead(before, now)
+    # The instance that does not lead knows of the same dead letters. Only their own sentence counts them.
+    new_dead = _new_dead(before, now) if any(kind == "dead" for kind, _ in news) else 0
     return {
         "source": "postdate",
         "instance": instance,
         "at": write_moment(found.now_ms),
         "text": f"postdate: {' '.join(text for _, text in news)}",
-        "dead_letters": {"new": max(0, new_dead), "total": found.dead},
+        "dead_letters": {"new": new_dead, "total": found.dead},
         "overdue": {"messages": found.late, "oldest_ms": found.oldest_overdue_ms, "alarm": now.overdue},
         "store": {"away": False, "lost_at": write_moment(now.lost_ms) if now.lost_ms else None},
     }

@@ -89,6 +89,15 @@ class TestState:
         assert advice in found.advice
         assert "Read its log" not in found.advice
 
+    def test_doctor_fails_for_what_the_verdict_calls_a_trouble_and_check_warns(self) -> None:
+        ill = replace(CALM, instances={"a-1": {"health": "x.", "troubles": {"store claim": "x"}}})
+        assert levels(list(judged_instances(ill, trouble=fail))) == ["FAIL"]
+        assert levels(list(judged_instances(ill))) == ["WARN"]
+        mended = {"health": "x.", "troubles": {"rabbitmq recreated postdate.orders": "x"}}
+        assert levels(list(judged_instances(replace(CALM, instances={"a-1": mended}), trouble=fail))) == ["WARN"]
+        lost = replace(CALM, lost={"b-2 (rabbitmq)": CALM.now_ms})
+        assert levels(list(judged_instances(lost, trouble=fail))) == ["FAIL", "OK"]
+
     def test_late_messages_of_an_outage_get_the_advice_on_the_outage_alone(self) -> None:
         for troubles, named in (({"store claim": "x", "overdue": "y"}, False), ({"overdue": "y"}, True)):
             ill = {"health": "x. y.", "troubles": troubles}

@@ -393,7 +393,7 @@ def test_a_foreign_binding_is_a_trouble_of_the_broker_and_of_no_instance() -> No
 
 @pytest.mark.parametrize(("lost_ms", "held"), [(10_000, True), (-4_000, True), (-6_000, False)])
 def test_a_lost_instance_of_rabbitmq_may_hold_the_intake_until_rabbitmq_drops_it(lost_ms: int, held: bool) -> None:
-    hold = "On RabbitMQ a frozen instance holds its intakes"
+    hold = "On RabbitMQ a frozen instance may hold an intake alone"
     assert (hold in judge(Known(replace(CALM, lost={"a-1 (rabbitmq)": lost_ms}))).sentence) is held
     assert hold not in judge(Known(replace(CALM, lost={"a-1 (kafka)": lost_ms}))).sentence
 

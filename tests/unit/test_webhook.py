@@ -21,7 +21,15 @@ from adapters.memory.store import Memory, MemoryStore
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreFull, StoreUnavailable
 from bridge.desk.numbers import RouteStats, Stats
-from bridge.operate.webhook import LastReport, WebhookReporter, news_of, report_on, reported, servers_in_trouble
+from bridge.operate.webhook import (
+    LastReport,
+    WebhookReporter,
+    _of_store,
+    news_of,
+    report_on,
+    reported,
+    servers_in_trouble,
+)
 from bridge.settings import Log, Webhook
 from bridge.telemetry import logs
 
@@ -51,8 +59,11 @@ class TestReport:
         [
             ("rabbitmq front orders.delay", "Only postdate is bound to the front exchanges."),
             ("rabbitmq deleted orders.delay.intake", "The intake queue that was deleted is consumed again."),
-            ("rabbitmq recreated orders.delay.intake", "No intake queue was deleted lately."),
-            ("kafka lost orders.delay", "Kafka has not lost records lately."),
+            (
+                "rabbitmq recreated orders.delay.intake",
+                "No running instance saw a deleted intake queue in the last hour.",
+            ),
+            ("kafka lost orders.delay", "No running instance saw Kafka lose records lately."),
         ],
     )
     def test_what_passes_messages_by_or_loses_them_is_reported_once_beside_its_server(
@@ -128,6 +139,14 @@ class TestReport:
         later = replace(lost, now_ms=lost.lost_ms + 3_600_000)
         assert after(then, later) == ("postdate: The store has lost nothing more for 1h.", LastReport(4))
         assert after(LastReport(), lost)[0] == "", "it was before the start"
+
+    def test_dead_letters_are_counted_in_the_report_that_names_them_alone(self) -> None:
+        more, before = replace(CALM, dead=8, ever={"dead": 8}), LastReport(7, away=True)
+        now = reported(more, AFTER_MS)
+        other = report_on(list(_of_store(before, now)), before, now, more, "a")
+        assert other is not None
+        assert other["text"] == "postdate: The store answers again."
+        assert other["dead_letters"] == {"new": 0, "total": 8}
 
 
 class TestSending:
