@@ -41,9 +41,11 @@ def _next(found: StatsFacts) -> str:
 def as_text(found: StatsFacts, used: bool) -> list[tuple[str, str]]:
     """Return lines of name and value. ``used``: a route has a store, so an instance should be running."""
     oldest = f", the oldest by {write_duration(found.oldest_overdue_ms)}" if found.overdue else ""
+    if found.unconfirmed:
+        oldest += f"; {found.unconfirmed} of them are claimed and not confirmed, and no route counts these"
     refused = found.refused_waiting
     lines = [
-        *(("warning", f"{word}.") for word in found.warnings),
+        *(("trouble" if word in found.troubles else "warning", f"{word}.") for word in found.warnings),
         ("parked", str(found.parked)),
         *([("cold", f"{found.cold}, in the journal alone; they count as parked")] if found.cold else []),
         *([("held", f"{found.held}, due on routes that are paused, missing or at max_rate")] if found.held else []),

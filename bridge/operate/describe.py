@@ -22,6 +22,7 @@ from bridge.desk.payload import Opened, text_of
 from bridge.desk.rows import Row
 from bridge.operate import documents as doc
 from bridge.operate.verbs import VERBS
+from bridge.operate.verdict import troubles_among
 from bridge.operate.where import ended
 from bridge.parking.history import HistoryRow, PastState
 from bridge.settings import Settings
@@ -240,6 +241,7 @@ def stats_of(
         claimed=found.claimed,
         dead=found.dead,
         overdue=found.late,
+        unconfirmed=found.late - found.overdue,
         refused_waiting=found.refused,
         cold=found.cold,
         oldest_overdue_ms=found.oldest_overdue_ms,
@@ -249,6 +251,7 @@ def stats_of(
         bytes_per_message=found.bytes_each,
         refuses_writes=found.refuses_writes,
         warnings=found.all_warnings,
+        troubles=troubles_among(found),
         routes=[counts_of(name, found, orders) for name in _named_routes(found, orders)],
         instances=instances_of(found),
         silent=dict(found.silent),

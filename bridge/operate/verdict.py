@@ -175,6 +175,12 @@ def judge(known: Known) -> Overall:
     return overall._replace(level=Severity.FAIL, sentence=old, age_s=known.age_s)
 
 
+def troubles_among(found: Stats) -> list[str]:
+    """Return the warnings of the store that are troubles to the verdict."""
+    mere = {fault.text for fault in judge(Known(found)).faults if fault.subject == "warning"}
+    return [warning for warning in found.all_warnings if warning not in mere]
+
+
 def _judged(known: Known) -> Overall:
     instances = judge_instances(known)
     if known.stats is not None:

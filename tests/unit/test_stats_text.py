@@ -59,3 +59,19 @@ def test_a_message_that_is_due_and_not_late_is_due_now() -> None:
     assert dict(lines_of(found))["next due"] == "now"
     assert dict(lines_of(replace(found, next_due_ms=8_999)))["next due"] == "1.001s ago"
     assert dict(lines_of(replace(found, next_due_ms=12_000)))["next due"] == "in 2s"
+
+
+def test_overdue_messages_that_the_broker_has_not_confirmed_are_named_because_no_route_counts_them() -> None:
+    frozen = {"a": {"health": "x", "unconfirmed": 136, "unconfirmed_s": 8.0}}
+    routes = {"orders": RouteStats(60, overdue=51, oldest_overdue_ms=9000)}
+    found = Stats(10_000, 60, 136, 0, 51, None, {}, frozen, (), by_route=routes)
+    more = "; 136 of them are claimed and not confirmed, and no route counts these"
+    assert dict(lines_of(found))["overdue"] == f"187, the oldest by 9s{more}"
+    assert dict(lines_of(replace(found, claimed=0)))["overdue"] == "51, the oldest by 9s"
+
+
+def test_what_the_verdict_calls_a_trouble_is_no_warning() -> None:
+    ill = {"a": {"health": "Redis was emptied.", "troubles": {"store contents": "Redis was emptied"}}}
+    found = Stats(10_000, 1, 0, 0, 0, None, {}, ill, (), warnings=["Redis was emptied", "it is nearly full"])
+    labels = [line for line in lines_of(found) if line[0] in ("trouble", "warning")]
+    assert labels == [("trouble", "Redis was emptied."), ("warning", "it is nearly full.")]
