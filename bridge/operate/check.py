@@ -97,7 +97,7 @@ def _stores(settings: Settings, trouble: Trouble) -> Iterator[CheckResult]:
         yield from judged_instances(stats, bool(settings.journal.url.get_secret_value()), trouble)
     else:
         text = "no postdate instance is running on this store, or it is still starting. Start one with `postdate run`"
-        yield warn("instances", text)
+        yield trouble("instances", text)
 
 
 def _journals(settings: Settings) -> Iterator[CheckResult]:

@@ -19,7 +19,7 @@ from bridge.core.orders import Actor, RouteOrder, RouteState
 from bridge.desk.numbers import RouteStats, ServerMemory, Stats
 from bridge.desk.severity import CheckResult, Severity, fail, failed, ok, warn
 from bridge.operate import doctor
-from bridge.operate.check import judged_instances
+from bridge.operate.check import _stores, judged_instances
 from bridge.operate.doctor import exit_code, judged_orders, judged_state, live_url
 from bridge.operate.verdict import Known, judge
 from bridge.settings import Settings
@@ -97,6 +97,13 @@ class TestState:
         assert levels(list(judged_instances(replace(CALM, instances={"a-1": mended}), trouble=fail))) == ["WARN"]
         lost = replace(CALM, lost={"b-2 (rabbitmq)": CALM.now_ms})
         assert levels(list(judged_instances(lost, trouble=fail))) == ["FAIL", "OK"]
+
+    def test_that_no_instance_runs_fails_in_doctor_and_check_warns(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("bridge.operate.check.inspect_store", lambda _: ([], 0))
+        monkeypatch.setattr("bridge.operate.check._strays", lambda _: [])
+        settings = Settings(routes=ROUTES)
+        for trouble, level in ((fail, "FAIL"), (warn, "WARN")):
+            assert levels(list(_stores(settings, trouble))) == ["OK", level]
 
     def test_late_messages_of_an_outage_get_the_advice_on_the_outage_alone(self) -> None:
         for troubles, named in (({"store claim": "x", "overdue": "y"}, False), ({"overdue": "y"}, True)):
