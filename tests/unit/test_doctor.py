@@ -105,6 +105,15 @@ class TestState:
         for trouble, level in ((fail, "FAIL"), (warn, "WARN")):
             assert levels(list(_stores(settings, trouble))) == ["OK", level]
 
+    def test_a_loss_that_is_a_trouble_fails_in_doctor_and_check_warns(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = replace(CALM, loss="Redis was emptied")
+        monkeypatch.setattr("bridge.operate.check.inspect_store", lambda _: (["Redis was emptied", "a replica"], 1))
+        monkeypatch.setattr("bridge.operate.check.at_desk", lambda *_: found)
+        monkeypatch.setattr("bridge.operate.check._strays", lambda _: [])
+        for trouble, level in ((fail, "FAIL"), (warn, "WARN")):
+            judged = levels(list(_stores(Settings(routes=ROUTES), trouble)))
+            assert judged == ["OK", level, "WARN", "OK", "OK"]
+
     def test_late_messages_of_an_outage_get_the_advice_on_the_outage_alone(self) -> None:
         for troubles, named in (({"store claim": "x", "overdue": "y"}, False), ({"overdue": "y"}, True)):
             ill = {"health": "x. y.", "troubles": troubles}
