@@ -455,7 +455,13 @@ def test_what_postdate_said_before_it_fell_silent_is_not_shown_and_no_name_comes
     page.says("All well")
     texts = {"parent": "parent: it is stopping", "a-1": "a-1: it is stopping", "store": "Redis does not answer"}
     troubles = [{"instance": "", "subject": subject, "text": text} for subject, text in texts.items()]
-    answer = {"detail": "Trouble: it ends.", "sentence": "Trouble: it ends.", "role": "admin", "level": "FAIL", "troubles": troubles}
+    answer = {
+        "detail": "Trouble: it ends.",
+        "sentence": "Trouble: it ends.",
+        "role": "admin",
+        "level": "FAIL",
+        "troubles": troubles,
+    }
     page.page.route("**/api/v1/status*", lambda asked: asked.fulfill(status=503, json=answer))
     lines = page.page.locator(".verdict.bad li")
     expect(lines).to_have_text(["parent: it is stopping", "a-1: it is stopping", "store Redis does not answer"])

@@ -12,6 +12,7 @@ from adapters.kafka.nodes import judged
 from adapters.rabbitmq.nodes import alarms_of, plugin_exchange, shortcuts
 from adapters.redis.diagnosis import clock, described, permissions, room, written
 from adapters.redis.durability import Server
+from adapters.redis.guard import loss_in
 from bridge.cli import doctor as command
 from bridge.cli import run_command
 from bridge.core.errors import StoreUnavailable
@@ -106,8 +107,10 @@ class TestState:
             assert levels(list(_stores(settings, trouble))) == ["OK", level]
 
     def test_a_loss_that_is_a_trouble_fails_in_doctor_and_check_warns(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        found = replace(CALM, loss="Redis was emptied")
-        monkeypatch.setattr("bridge.operate.check.inspect_store", lambda _: (["Redis was emptied", "a replica"], 1))
+        made = {"lost_ms": 1_800_000_000_000, "lost": 3, "costly_ms": 1_800_000_000_000}
+        found = replace(CALM, loss=loss_in(made, made["lost_ms"], broker="rabbitmq"))
+        words = [loss_in(made, made["lost_ms"]), "a replica"]
+        monkeypatch.setattr("bridge.operate.check.inspect_store", lambda _: (words, 1))
         monkeypatch.setattr("bridge.operate.check.at_desk", lambda *_: found)
         monkeypatch.setattr("bridge.operate.check._strays", lambda _: [])
         for trouble, level in ((fail, "FAIL"), (warn, "WARN")):

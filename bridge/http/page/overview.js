@@ -54,7 +54,7 @@ export function Verdict({ now, poll }) {
   const [sentence, tone] = sentenceOf(now ?? {}, poll, age, paused());
   const ill = /bad|warn/.test(tone);
   // What postdate said before it fell silent may be over.
-  const troubles = ill && (poll.error ? poll.error.more.troubles : !age && now?.troubles) || [];
+  const troubles = (ill && (poll.error ? poll.error.more.troubles : !age && now?.troubles)) || [];
   return html`<div class=${`verdict ${tone}`} role="status">
     <p><span class="dot" aria-hidden="true"></span>${sentence}</p>
     ${

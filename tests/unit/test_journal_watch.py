@@ -1,0 +1,96 @@
+"""A watch notices what the store lost, and restores it where the settings say so."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from adapters.memory.memory_desk import MemoryDesk
+from adapters.memory.memory_journal import MemoryJournal
+from bridge.core.errors import StoreUnavailable
+from bridge.core.journal import JournalEntry, JournalFilter
+from bridge.core.ports import Loss
+from bridge.parking.envelope import seal
+from bridge.parking.identity import Ids
+from bridge.pipeline.journal_watch import JournalWatch
+from bridge.pipeline.restore import RestoreOrder, Restorer
+from bridge.telemetry.health import WELL
+from tests.unit.house import HOUR_MS, House, turns
+from tests.unit.test_journal import LOG, delivered, emptied, opened, restored, written
+
+pytestmark = pytest.mark.usefixtures("without_waiting")
+
+
+@pytest.fixture
+def journal() -> MemoryJournal:
+    return MemoryJournal()
+
+
+class TestWatch:
+    def watch(self, house: House, journal: MemoryJournal, auto: bool = False) -> JournalWatch:
+        desk = MemoryDesk(house.store)
+        return JournalWatch(Restorer(house.store, desk, journal, house.store), desk, "bbbbbb", auto, house.health)
+
+    async def lost(self, journal: MemoryJournal) -> House:
+        """An instance on an emptied store, which had a message that waits and one that was delivered."""
+        house = await opened(journal)
+        house.publish("a", HOUR_MS)
+        house.publish("d", 0)
+        await house.park()
+        await house.deliver()
+        await written(house)
+        return await emptied(house, journal)
+
+    async def test_a_store_that_has_everything_is_well(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        house.publish("a", HOUR_MS)
+        house.publish("d", 0)
+        await house.park()
+        await house.deliver()
+        assert house.journaling is not None
+        await house.journaling.flush()
+        await self.watch(house, journal, auto=True).once()
+        assert house.health.sentence() == WELL
+        assert (house.parked(), house.memory.audit) == (1, [])
+
+    async def test_a_loss_is_named_with_the_command_until_it_is_restored(self, journal: MemoryJournal) -> None:
+        house = await self.lost(journal)
+        watch = self.watch(house, journal)
+        await watch.once()
+        assert house.health.sentence() == (
+            "Redis lacks messages that wait according to the journal. Run `postdate restore`."
+        )
+        assert house.parked() == 0
+        house.memory.loss = Loss(1, 0, 0)
+        await restored(house, journal, RestoreOrder(JournalFilter(due_from_ms=2 * HOUR_MS)))
+        assert house.memory.loss is not None, "only a part of it was restored"
+        await restored(house, journal)
+        assert house.memory.loss is None
+        await watch.once()
+        assert house.health.sentence() == WELL
+
+    async def test_what_an_outage_kept_from_being_parked_is_no_loss(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An instance tries again some seconds after the store is back, and the row is there."""
+        for name, seconds in (("_SETTLE_S", 0.2), ("_LOOK_S", 0.01)):
+            monkeypatch.setattr(f"bridge.pipeline.restore.{name}", seconds)
+        house, now_ms = await opened(journal, before=True), 1_000
+        envelope = seal(now_ms, now_ms, b"orders", b"", b"", b"a")
+        await journal.propose([JournalEntry(Ids("aaaaaa").next(now_ms, 0), now_ms, envelope, (LOG, 0))])
+        looking = asyncio.create_task(self.watch(house, journal).once())
+        await turns()
+        house.memory.away = "the store is away"
+        with pytest.raises(StoreUnavailable):
+            await looking
+        assert house.health.sentence() == WELL
+
+    async def test_auto_restores_it_and_says_so_in_the_audit_log(self, journal: MemoryJournal) -> None:
+        house = await self.lost(journal)
+        await self.watch(house, journal, auto=True).once()
+        assert house.health.sentence() == WELL
+        (entry,) = house.memory.audit
+        assert (entry.verb, entry.messages, str(entry.by)) == ("restore", 1, "postdate (journal.restore)")
+        assert house.memory.restored == 1, "the sentence about the loss counts it down"
+        assert await delivered(house) == ["a"]
