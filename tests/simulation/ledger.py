@@ -384,7 +384,7 @@ def _replacements(ledger: Ledger) -> Iterator[str]:
                 continue
             sent = any(row.sent_s > ended.at_s for row in ledger.arrived[message.number])
             # What was claimed when the other came is not ended by it. A step back may release it afterwards.
-            latest_ms = ended.at_ms + _stepped_back_ms(ledger, other.at_s, ended.at_s)
+            latest_ms = ended.at_ms + _stepped_back_ms(ledger, parked.at_s, ended.at_s)
             if sent and parked.at_s < other.at_s and latest_ms < message.due_ms - 100:
                 broken.append((message.number, other.number))
     if broken:
