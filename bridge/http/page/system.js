@@ -139,7 +139,7 @@ function Audit() {
       ${list.map(
         (one, at) =>
           html`<tr key=${`${one.at_ms}-${at}`}><td><${When} ms=${one.at_ms} both /></td><td>${one.who}</td><td>${one.via}</td>
-        <th scope="row">${one.verb}</th><td class="wrap">${one.what}${one.count > 1 ? html`<span class="sub">messages: ${count(one.count)}</span>` : ""}</td><td>${one.reason}</td></tr>`,
+        <th scope="row">${one.verb}</th><td class="wrap">${one.what}${one.messages > 1 ? html`<span class="sub">messages: ${count(one.messages)}</span>` : ""}</td><td>${one.reason}</td></tr>`,
       )}
     </${Table}></${Panel}>`
     }`;
