@@ -329,7 +329,9 @@ def held_since_ms(reply: Sequence[Any]) -> dict[str, int]:
     """Return for each route with held messages a moment before which none was due, from the reply of ``count_call``."""
     head = b"\0held_ms\0"
     moments = counts_in(reply).items()
-    return {name.removeprefix(head).decode("utf-8", "replace"): ms for name, ms in moments if name.startswith(head)}
+    return {
+        name.removeprefix(head).decode("utf-8", "replace"): ms // 2 for name, ms in moments if name.startswith(head)
+    }
 
 
 def _mark(reply: Sequence[Any]) -> Mark:

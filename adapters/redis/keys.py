@@ -17,7 +17,7 @@ key                    type    holds
                                NUL, first -> the lowest offset that was parked since the store was new or emptied
 {postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered;
                                NUL, parked | held | dead | cold, NUL, route -> the number of such messages now; NUL,
-                               held_ms, NUL, route -> a moment before which none of the held ones was due; and with
+                               held_ms, NUL, route -> twice a moment before which none of the held was due; and with
                                the byte 1 in front: each caller's last call to park (lua/include/calls.lua),
                                and the number of messages that the recent list ever had
 {postdate:K}:lines     zset    route, NUL, digest of a key -> the latest due ms of a retry route with hold

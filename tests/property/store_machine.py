@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 #: One, so that the moves meet: what several shards have to do with each other is in the conformance suite.
 SHARDS = 1
+#: What stands before the route of a moment (half ms) before which none of its held messages was due.
+_SINCE = b"\0held_ms\0"
 HOUR_MS = 3_600_000
 RECENT_MAX = 6
 #: A message without a key may be of the other route.
@@ -377,6 +379,7 @@ class StoreMachine(RuleBasedStateMachine):
             real = self.do(self.read(shard))
             self.both_keep_the_same(model, real)
             self.every_message_is_in_one_place(real)
+            self.no_held_message_is_older_than_its_route_says(real)
 
     def both_keep_the_same(self, model: Shard, real: dict[str, Any]) -> None:
         parked = {message_id: due_ms for due_ms, message_id in model.due}
@@ -420,6 +423,14 @@ class StoreMachine(RuleBasedStateMachine):
         assert len(places) == len(set(places))
         assert set(places) == real["messages"].keys()
 
+    def no_held_message_is_older_than_its_route_says(self, real: dict[str, Any]) -> None:
+        held: dict[bytes, list[int]] = {}
+        for message_id, score in real["due"].items():
+            if score >= HELD_MS:
+                held.setdefault(route_in(real["messages"][message_id]), []).append(score - HELD_MS)
+        assert real["held_since"].keys() == held.keys()
+        assert all(real["held_since"][route] <= min(due_ms) for route, due_ms in held.items())
+
     async def read(self, shard: int) -> dict[str, Any]:
         keys = self.keys.shards[shard]
         pipe = self.rig.client.pipeline(transaction=True)
@@ -437,7 +448,12 @@ class StoreMachine(RuleBasedStateMachine):
             "why": {message_id: reason.decode() for message_id, reason in why.items()},
             "refused": refused,
             "keys": index,
-            "counts": {name: int(number) for name, number in counts.items() if name[:1] != b"\1" and int(number)},
+            "counts": {
+                name: int(number)
+                for name, number in counts.items()
+                if name[:1] != b"\1" and int(number) and not name.startswith(_SINCE)
+            },
+            "held_since": {name[len(_SINCE) :]: int(ms) // 2 for name, ms in counts.items() if name.startswith(_SINCE)},
             "recent": b"".join(entry[8:] for entry in recent),
             "offsets": offsets,
             "history": Counter(replace(row, ended_ms=0) for _, entry in history for row in unpack_entries(entry[b"m"])),

@@ -80,7 +80,9 @@ for route, number in pairs(numbers) do route_add(COUNTS, 'held', route, -number)
 local reply = {1, #moved / 2, first_ms, after_ms, after_id, ended and 1 or 0}
 for route in pairs(routes_in(COUNTS, 'held')) do
   reply[#reply + 1] = route
-  local since = held_since(COUNTS, route) or -1
-  if since >= from_ms then set_held_since(COUNTS, route, stays[route] or math.max(since, after_ms)) end
+  local since, left_ms = held_since(COUNTS, route) or 0, stays[route]
+  if since > from_ms * 2 then
+    set_held_since(COUNTS, route, left_ms and left_ms * 2 or math.max(since, after_ms * 2 + 1))
+  end
 end
 return reply
