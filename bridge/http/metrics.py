@@ -249,9 +249,8 @@ class MetricsPage(Collector):
         }
         for name, (metric, text) in texts.items():
             known = [numbers[name] for numbers in now if name in numbers]
-            if known:
-                oldest_s = max(known, default=0.0)  # a sum of ages would be no age
-                yield _gauge(f"postdate_journal_{metric}_seconds", text, oldest_s)
+            if known:  # a sum of ages would be no age
+                yield _gauge(f"postdate_journal_{metric}_seconds", text, max(known))
         yield _counter("postdate_journal_errors", "Calls that the journal's database refused.", ever["errors"])
         yield _counter("postdate_journal_dropped", "Messages that never got a row.", ever["dropped"])
 

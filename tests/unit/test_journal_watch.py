@@ -27,27 +27,29 @@ def journal() -> MemoryJournal:
     return MemoryJournal()
 
 
+async def used(journal: MemoryJournal) -> House:
+    """A house with a message that waits and one that was delivered."""
+    house = await opened(journal)
+    house.publish("a", HOUR_MS)
+    house.publish("d", 0)
+    await house.park()
+    await house.deliver()
+    return house
+
+
 class TestWatch:
     def watch(self, house: House, journal: MemoryJournal, auto: bool = False) -> JournalWatch:
         desk = MemoryDesk(house.store)
         return JournalWatch(Restorer(house.store, desk, journal, house.store), desk, "bbbbbb", auto, house.health)
 
     async def lost(self, journal: MemoryJournal) -> House:
-        """An instance on an emptied store, which had a message that waits and one that was delivered."""
-        house = await opened(journal)
-        house.publish("a", HOUR_MS)
-        house.publish("d", 0)
-        await house.park()
-        await house.deliver()
+        """An instance on an emptied store, which was ``used``."""
+        house = await used(journal)
         await written(house)
         return await emptied(house, journal)
 
     async def test_a_store_that_has_everything_is_well(self, journal: MemoryJournal) -> None:
-        house = await opened(journal)
-        house.publish("a", HOUR_MS)
-        house.publish("d", 0)
-        await house.park()
-        await house.deliver()
+        house = await used(journal)
         assert house.journaling is not None
         await house.journaling.flush()
         await self.watch(house, journal, auto=True).once()
