@@ -25,7 +25,7 @@ from bridge.process.http_child import HttpChild
 from bridge.process.live import LiveListener
 from bridge.process.reload import Reloader, RouteSteps
 from bridge.process.report import Report
-from bridge.process.workers import Handed, Workers, end_with_parent, python_command
+from bridge.process.workers import PARENT_DIED, Handed, Workers, end_with_parent, python_command
 from bridge.settings import ProcessPlan, Settings, plan
 from bridge.settings.process_plan import replanned
 from bridge.telemetry import logs
@@ -190,7 +190,7 @@ def run_worker() -> None:
     """Run a worker process with the plan on its standard input, and exit."""
     handover = Handover()
     handed: Plan = handover.first()
-    end_with_parent(handed.parent)
+    end_with_parent(handed.parent, PARENT_DIED)
     settings, token = handed.process.settings, new_token()
     logs.set_up(settings.log, instance_name(settings, token))
     line = None if handed.notify_fd is None else notify.inherited(handed.notify_fd)

@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from bridge.process.report import ProcessReport
+from bridge.process.workers import PARENT_DIED
 from bridge.settings import Settings
 
 log = structlog.get_logger("postdate")
@@ -54,6 +55,8 @@ class Running:
         self._grace_ms = grace_ms
         self.stopping = asyncio.Event()
         self._now = asyncio.Event()
+        #: Whether it stops because its parent died.
+        self.orphaned = False
 
     def loops(self) -> Sequence[Coroutine[None, None, None]]:
         """Return the loops. None of them ends by itself before ``take_no_more``."""
@@ -85,11 +88,16 @@ class Running:
             self._now.set()
         self.stopping.set()
 
+    def stop_orphaned(self) -> None:
+        self.orphaned = True
+        self.stop()
+
     async def run(self) -> None:
-        """Run until ``stop``, SIGTERM or SIGINT. Raises what a loop raised."""
+        """Run until ``stop``, SIGTERM, SIGINT or the parent's death. Raises what a loop raised."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(PARENT_DIED, self.stop_orphaned)
         tasks = [asyncio.ensure_future(run) for run in self.loops()]
         stopping = asyncio.ensure_future(self.stopping.wait())
         try:

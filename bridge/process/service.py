@@ -28,7 +28,6 @@ from bridge.process.loops import Running
 from bridge.process.members import Members
 from bridge.process.report import ProcessReport
 from bridge.process.watchdog import StoreWatch, Watch
-from bridge.process.workers import orphaned
 from bridge.settings import Settings
 from bridge.telemetry.health import Health
 from bridge.telemetry.metrics import Metrics
@@ -193,10 +192,10 @@ class Service(Running):
 
     async def leave(self) -> int:
         self._stages.publisher.stop()
-        if lost := orphaned():
+        if self.orphaned:
             log.error("the parent process died")
         try:
-            await asyncio.wait_for(self._parts.members.leave(lost), 2)
+            await asyncio.wait_for(self._parts.members.leave(self.orphaned), 2)
             if self._stages.historian is not None:
                 await asyncio.wait_for(self._stages.historian.flush(), 2)
         except (StoreUnavailable, TimeoutError) as error:

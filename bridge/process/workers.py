@@ -33,8 +33,9 @@ log = structlog.get_logger("postdate")
 #: A worker that lived this long did start; after its death the wait is the shortest again.
 _LIVED_S = 30.0
 _PR_SET_PDEATHSIG = 1
-#: The parent that this process ends with, if it is a worker.
-_parents: list[int] = []
+#: What a worker gets when its parent died. Not SIGTERM, the operator's. `getppid` cannot tell them apart: the kernel
+#: sends this when the parent's first thread has ended, and shows that parent until its last one has.
+PARENT_DIED = signal.SIGUSR2
 #: The folder that holds `bridge` and `adapters`. A wheel has it below its one package, where Python does not look.
 _HOME = str(Path(__file__).parents[2])
 
@@ -195,14 +196,8 @@ def how_it_ended(code: int) -> str:
     return f"signal {-code}"
 
 
-def orphaned() -> bool:
-    """Return whether the parent of this process ended before it."""
-    return any(parent != os.getppid() for parent in _parents)
-
-
 def end_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> None:
     """In a process that ``parent`` started: get a signal when it ends, however it ends. Works on Linux only."""
-    _parents.append(parent)
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)

@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from bridge.process import workers as workers_module
-from bridge.process.workers import Workers
+from bridge.process.loops import Running
+from bridge.process.workers import PARENT_DIED, Workers
 
 pytestmark = pytest.mark.slow
 
@@ -151,3 +152,30 @@ def test_a_worker_whose_parent_is_gone_already_ends_before_it_begins() -> None:
     code = "from bridge.process.workers import end_with_parent; end_with_parent(2**22 + 1); print('at work')"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, b"")
+
+
+class Idle(Running):
+    """A process that has nothing to do until its stop."""
+
+    def loops(self) -> Sequence[Coroutine[None, None, None]]:
+        return (asyncio.sleep(60),)
+
+    def take_no_more(self) -> int:
+        return 0
+
+    def finished(self) -> bool:
+        return True
+
+    async def leave(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(("number", "orphaned"), [(PARENT_DIED, True), (signal.SIGTERM, False)])
+async def test_a_worker_tells_its_parents_death_from_an_operators_stop(number: signal.Signals, orphaned: bool) -> None:
+    """Also while `getppid` still shows the parent, as here: threads of a killed parent may outlive its first one."""
+    idle = Idle(0)
+    run = asyncio.ensure_future(idle.run())
+    await asyncio.sleep(0)
+    os.kill(os.getpid(), number)
+    await asyncio.wait_for(run, 20)
+    assert idle.orphaned is orphaned
