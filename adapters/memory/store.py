@@ -388,13 +388,13 @@ class MemoryStore:
                 since = dropwhile(lambda move: move.at_ms < from_ms, getattr(shard, name))
                 until = takewhile(lambda move: not before_ms or move.at_ms < before_ms, since)
                 if moves := list(islice(until, limit)):
-                    found[number] = LoggedMoves(moves, b"%d" % moves[-1].at)
+                    found[number] = LoggedMoves(moves, [b"%d" % move.at for move in moves])
             return found
 
-    async def forget(self, shard: int, upto: bytes, parks: bool = False) -> None:
-        name = "parks" if parks else "moved"
+    async def forget(self, shard: int, names: Sequence[bytes], parks: bool = False) -> None:
+        name, places = "parks" if parks else "moved", set(map(int, names))
         async with self._call():
-            kept = [move for move in getattr(self.memory.shards[shard], name) or [] if move.at > int(upto)]
+            kept = [move for move in getattr(self.memory.shards[shard], name) or [] if move.at not in places]
             setattr(self.memory.shards[shard], name, kept)
 
     async def pass_by(self, places: Mapping[int, int]) -> None:

@@ -61,15 +61,14 @@ class RedisMoves:
         if not exists:
             await self._client.xadd(key, _BEGINNING)
         moves = [_move(name, facts) for name, facts in entries if facts[b"i"]]
-        return LoggedMoves(moves, entries[-1][0]) if entries else None
+        return LoggedMoves(moves, [name for name, _ in entries]) if entries else None
 
     def _key(self, shard: int, parks: bool) -> str:
         return self._keys[shard].parks if parks else self._keys[shard].moved
 
-    async def forget(self, shard: int, upto: bytes, parks: bool = False) -> None:
-        at_ms, number = _parts(upto)
+    async def forget(self, shard: int, names: Sequence[bytes], parks: bool = False) -> None:
         with store_errors():
-            await self._client.xtrim(self._key(shard, parks), minid=f"{at_ms}-{number + 1}", approximate=False)
+            await self._client.xdel(self._key(shard, parks), *names)
 
     async def pass_by(self, places: Mapping[int, int]) -> None:
         """Write an entry at the place. Redis gives all later ones higher ids, whatever its clock shows."""

@@ -71,10 +71,10 @@ class StoreMove(NamedTuple):
 
 
 class LoggedMoves(NamedTuple):
-    """Moves of a shard, oldest first, and what names the last of them for ``MoveLog.forget``."""
+    """Moves of a shard, oldest first, and the names of what was read for ``MoveLog.forget``."""
 
     moves: Sequence[StoreMove]
-    upto: bytes
+    names: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +255,9 @@ class MoveLog(Protocol):
         ``before_ms``: only moves of this time; 0 does not restrict.
         """
 
-    async def forget(self, shard: int, upto: bytes, parks: bool = False) -> None:
-        """Delete moves that the journal has, up to ``LoggedMoves.upto``."""
+    async def forget(self, shard: int, names: Sequence[bytes], parks: bool = False) -> None:
+        """Delete what was read and is in the journal (``LoggedMoves.names``), and nothing else: the log may be a new
+        one with lower places, where the store lost the other one and its clock was set back."""
 
     async def pass_by(self, places: Mapping[int, int]) -> None:
         """Let all later moves of each shard have higher places, and begin its log if it is missing. A log that was lost

@@ -64,7 +64,7 @@ class MoveTail:
                 elif moves:
                     await self._journal.record(moves)
             for shard, entries in logged.items():
-                await self._moves.forget(shard, entries.upto)
+                await self._moves.forget(shard, entries.names)
             left = [shard for shard, entries in logged.items() if len(entries.moves) >= _ENTRIES_MAX]
 
     async def pass_by(self, rows: Iterable[JournalMessage]) -> None:
@@ -94,7 +94,7 @@ class MoveTail:
                 for at in range(0, len(lacking), _ENVELOPES_MAX):
                     if entries := await self._moves.envelopes(lacking[at : at + _ENVELOPES_MAX]):
                         await self._journal.write(entries)
-                await self._moves.forget(shard, logged.upto, parks=True)
+                await self._moves.forget(shard, logged.names, parks=True)
                 left += [shard] if len(logged.moves) >= _ENTRIES_MAX else []
 
     async def parked_since(self, shard: int, at_ms: int) -> AsyncIterator[list[JournalEntry]]:

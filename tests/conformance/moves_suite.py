@@ -15,7 +15,7 @@ async def logged(log: MoveLog, limit: int = 100) -> list[tuple[str, Written | No
     found = []
     for shard, moves in (await log.read(range(SHARDS), limit)).items():
         found += [(move.name, move.state, list(move.ids)) for move in moves.moves]
-        await log.forget(shard, moves.upto)
+        await log.forget(shard, moves.names)
     return found
 
 
@@ -120,8 +120,20 @@ class Moves:
         await store.settle(claims[:1])
         read = (await log.read([0], 100))[0]
         await store.settle(claims[1:])
-        await log.forget(0, read.upto)
+        await log.forget(0, read.names)
         assert await logged(log) == [("delivered", Written.DELIVERED, [claims[1].id])]
+
+    async def test_moves_that_were_not_read_stay_also_where_their_places_are_lower(self, rig: Rig) -> None:
+        """As those of a new log, whose store lost the other one and the clock of which was set back."""
+        store = await rig.open()
+        log = self.log(store)
+        assert await logged(log) == []
+        await park(store, *(await rig.overdue(2)))
+        claims = (await claim(store)).claims
+        await store.settle(claims[:1])
+        await store.settle(claims[1:])
+        await log.forget(0, (await log.read([0], 100))[0].names[-1:])
+        assert await logged(log) == [("delivered", Written.DELIVERED, [claims[0].id])]
 
     async def test_a_reading_may_have_the_moves_of_a_time_alone(self, rig: Rig) -> None:
         store = await rig.open()
@@ -146,14 +158,14 @@ class Moves:
             read = (await log.read([0], 100))[0]
             assert [list(move.ids) for move in read.moves] == [[message[0]]]
             assert read.moves[0].at > place
-            await log.forget(0, read.upto)
+            await log.forget(0, read.names)
 
     async def test_what_is_parked_or_rejected_is_logged_where_someone_asks_and_read_whole(self, rig: Rig) -> None:
         store = await rig.open()
         log = self.log(store)
         assert await log.read(range(SHARDS), 1, parks=True) in ({}, await log.read(range(SHARDS), 1, parks=True))
         for shard, logged_moves in (await log.read(range(SHARDS), 9, parks=True)).items():
-            await log.forget(shard, logged_moves.upto, parks=True)
+            await log.forget(shard, logged_moves.names, parks=True)
         soon_ms = await rig.now_ms() + HOUR_MS
         first, second, rejected = (rig.message(soon_ms, payload=bytes(range(256))) for _ in "123")
         await park(store, first, second)

@@ -82,7 +82,7 @@ def begins_no_log() -> _Patch:
 def forgets_moves_before_they_are_written() -> _Patch:
     async def planted(self: MoveTail, shards: Iterable[int]) -> None:
         for shard, entries in (await self._moves.read(list(shards), 20)).items():
-            await self._moves.forget(shard, entries.upto)
+            await self._moves.forget(shard, entries.names)
             await self._journal.record(entries.moves)
 
     return patch.object(MoveTail, "catch_up", planted)
