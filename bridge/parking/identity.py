@@ -8,7 +8,7 @@ The rank is 0, except on routes with priority: there a lower rank, of a higher p
 equal due moments by the bytes of the id. So messages with the same due moment leave in the order they
 came. A number from the store (INCR) was rejected: the park script would have to draw it, and a repeated script would
 draw another. An id that the caller chose makes parking repeatable.
-Twenty characters are what a 24-byte string in Redis holds, and every message pays for two of them.
+Twenty characters are what a 24-byte string in Redis holds (32 on Debian), and every message pays for two of them.
 
 A shard is the unit of order and of scaling: one instance at a time drains it (``bridge.process.deal``).
 """
