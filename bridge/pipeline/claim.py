@@ -154,7 +154,7 @@ class Claimer:
                 rate.add(await self.once(idle=looked_at - self.passed_at >= IDLE_S))
             except StoreUnavailable as error:
                 self._health.say(STORE_CLAIM, f"nothing is delivered: {error}")
-                await self._reconnect.wait()
+                await self._reconnect.wait(self._health.connected(STORE_CLAIM))
                 self._wake.nudge()
 
     async def _wait_for_room(self) -> bool:

@@ -211,7 +211,7 @@ class Parker:
                 full = isinstance(error, StoreFull)
                 self._health.say(STORE_FULL, f"nothing is parked: {error}" if full else "")
                 self._health.say(STORE_PARK, "" if full else f"nothing is parked: {error}")
-                await reconnect.wait(most_s=_FULL_S if full else math.inf)
+                await reconnect.wait(self._health.connected(STORE_PARK), _FULL_S if full else math.inf)
             else:
                 self._health.say(STORE_FULL, "")
                 self._health.say(STORE_PARK, "")

@@ -247,7 +247,7 @@ class Settler:
         except StoreUnavailable as error:
             self._health.say(STORE_SETTLE, f"deliveries cannot be recorded: {error}")
             self._event.set()
-            await reconnect.wait()
+            await reconnect.wait(self._health.connected(STORE_SETTLE))
         else:
             reconnect.worked()
             self._health.say(STORE_SETTLE, self._trouble if self._aside else "")

@@ -213,6 +213,7 @@ class Members:
                 self._health.say(STORE, f"the store cannot be reached: {error}")
             else:
                 self._health.say(STORE, "")
+                self._health.answered(STORE)
             await self._until_next_beat()
 
     async def _until_next_beat(self) -> None:

@@ -89,11 +89,16 @@ class Health:
     def attempted(self, subject: Subject, connected: bool) -> None:
         """Count an attempt to connect. The peer of ``subject`` is the server."""
         self.attempts.setdefault(subject.peer, [0, 0])[0 if connected else 1] += 1
-        if connected and (waiting := self._connected.pop(subject.peer, None)):
+        if connected:
+            self.answered(subject)
+
+    def answered(self, subject: Subject) -> None:
+        """End the waits of all that wait for the peer of ``subject``: it answers."""
+        if waiting := self._connected.pop(subject.peer, None):
             waiting.set()
 
     def connected(self, subject: Subject) -> asyncio.Event:
-        """Return what is set with the next connection to the peer of ``subject``: a server that answered again."""
+        """Return what is set when the peer of ``subject`` answers again."""
         return self._connected.setdefault(subject.peer, asyncio.Event())
 
     def troubles(self) -> dict[Subject, str]:

@@ -20,6 +20,8 @@ MAX_S = 5.0
 #: A session that ends sooner counts as a failure: otherwise a broker that accepts postdate and then closes the session
 #: would get ten attempts a second.
 STEADY_S = 5.0
+#: A broker that is back is noticed within this time. Until then "does not answer" is said, and nothing flows.
+_NOTICED_S = 2.0
 
 
 def reconnect_wait_s(failures: int, spread: float) -> float:
@@ -75,4 +77,4 @@ async def keep_connected(
         except BrokerUnavailable as error:
             health.attempted(subject, False)
             health.say(subject, f"{meanwhile}: {error}")
-        await reconnect.wait(health.connected(subject))
+        await reconnect.wait(health.connected(subject), _NOTICED_S)

@@ -11,7 +11,7 @@ from bridge.telemetry import reconnect as reconnect_module
 from bridge.telemetry.health import WELL, Health
 from bridge.telemetry.reconnect import FIRST_S, MAX_S, Reconnect, keep_connected, reconnect_wait_s
 from bridge.telemetry.subject import INTAKE, Subject
-from tests.unit.house import turns
+from tests.unit.house import House, turns
 
 
 @pytest.fixture
@@ -90,3 +90,45 @@ async def test_a_server_that_answers_one_connection_is_asked_by_the_others_at_on
     await turns()
     assert health.sentence() == WELL
     running.cancel()
+
+
+@pytest.mark.usefixtures("leaping_time")
+async def test_a_broker_that_is_back_is_noticed_within_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconnect_module, "reconnect_wait_s", lambda *_: MAX_S)
+    loop, tries_s = asyncio.get_running_loop(), list[float]()
+
+    async def session(_: Reconnect) -> None:
+        tries_s.append(loop.time())
+        raise BrokerUnavailable("RabbitMQ does not answer")
+
+    intake = Subject("rabbitmq", INTAKE)
+    running = asyncio.create_task(keep_connected(session, Health(), intake, "nothing is taken from RabbitMQ"))
+    while len(tries_s) < 3:  # noqa: ASYNC110 (time leaps)
+        await asyncio.sleep(0.1)
+    running.cancel()
+    assert tries_s[2] - tries_s[0] == pytest.approx(4.0, abs=0.2)
+
+
+async def test_a_store_that_answers_one_loop_is_asked_by_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise "nothing is parked" is said, and true, for seconds after the repair."""
+    monkeypatch.setattr(reconnect_module, "reconnect_wait_s", lambda *_: 60.0)
+    house = House()
+    for body in "ab":
+        house.publish(body)
+        await house.park()
+        await house.claimer.once()  # the second one is for the settler, while the store is away
+    house.publish("c")
+
+    house.memory.away = "Redis does not answer"
+    loops = (house.parker, house.claimer, house.settler, house.members())
+    running = [asyncio.create_task(loop.run()) for loop in loops]
+    async with asyncio.timeout(5):
+        while len(house.health.troubles()) < len(loops):  # noqa: ASYNC110 (the loops decide when)
+            await asyncio.sleep(0.01)
+    house.memory.away = ""
+    async with asyncio.timeout(5):
+        while house.health.troubles() or len(house.sink.published) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
