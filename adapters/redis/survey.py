@@ -14,15 +14,12 @@ from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
 from adapters.redis.steps import step_in
 from bridge.core.errors import StoreUnavailable
-from bridge.desk.leftovers import Remains
+from bridge.desk.leftovers import Inspection, Remains
 from bridge.settings import Redis
 
 
-async def inspect(settings: Redis) -> tuple[list[str], int]:
-    """Return warnings, and the number of running instances.
-
-    Raises ``StoreUnavailable``, and ``StoreUnfit`` for a store that can lose messages.
-    """
+async def inspect(settings: Redis) -> Inspection:
+    """Raises ``StoreUnavailable``, and ``StoreUnfit`` for a store that can lose messages."""
     client: Any = connect(settings)
     try:
         servers = await ask(client)
@@ -37,8 +34,10 @@ async def inspect(settings: Redis) -> tuple[list[str], int]:
             dead = sum([await client.zcard(shard.dead) for shard in keys.shards])
             room = guard.nearly_full(await guard.memory_of(client))
         warnings = [warning for verdict in verdicts for warning in verdict.warnings]
-        texts = (*warnings, guard.loss_in(made, now_ms), step_in(made, now_ms), room, guard.many_dead(dead))
-        return [text for text in texts if text], instances
+        loss = guard.loss_in(made, now_ms, guard.LOSS_IN_HEALTH_MS)
+        past = "" if loss else guard.loss_in(made, now_ms)
+        texts = (*warnings, past, step_in(made, now_ms), room, guard.many_dead(dead))
+        return Inspection([text for text in texts if text], loss, instances)
     finally:
         await close(client)
 

@@ -57,6 +57,14 @@ class Place:
         return f"dead letters: {self.messages}" if self.is_dead else f"drains, messages left: {self.messages}"
 
 
+class Inspection(NamedTuple):
+    """What `check` asks of a store: its warnings, its loss while that is a trouble ("" for none), running instances."""
+
+    warnings: Sequence[str]
+    loss: str
+    instances: int
+
+
 class Intake(NamedTuple):
     """The intake of a route in the broker: how many messages wait there, and how many consumers it has. ``kind``: queue
     or topic."""

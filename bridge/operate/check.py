@@ -84,18 +84,18 @@ def _stores(settings: Settings, trouble: Trouble) -> Iterator[CheckResult]:
     if not settings.uses_store:
         return
     try:
-        words, instances = inspect_store(settings)
-        stats = at_desk(settings, lambda desk: desk.stats()) if instances else None
+        inspected = inspect_store(settings)
+        stats = at_desk(settings, lambda desk: desk.stats()) if inspected.instances else None
     except PostdateError as error:
         yield failed("store", error)
         return
     yield ok("store", f"{mask_url(settings.redis.url.get_secret_value())} is usable")
-    for word in words:
-        # Stats name the broker behind the moment of a loss.
-        lost = stats is not None and word.partition(". ")[0] in stats.loss
-        yield (trouble if lost else warn)("store", word)
+    for warning in inspected.warnings:
+        yield warn("store", warning)
+    if inspected.loss:
+        yield trouble("store", inspected.loss)
     if stats is not None:
-        yield ok("instances", f"running: {instances}")
+        yield ok("instances", f"running: {inspected.instances}")
         yield from judged_instances(stats, bool(settings.journal.url.get_secret_value()), trouble)
     else:
         text = "no postdate instance is running on this store, or it is still starting. Start one with `postdate run`"

@@ -127,9 +127,6 @@ def judged_state(found: Stats) -> Iterator[CheckResult]:
         text = f"overdue messages: {found.late}, the oldest by {write_duration(found.oldest_overdue_ms)}"
         advice = "Read the results above. An instance must run, and its broker must accept messages"
         yield fail("messages", text, advice=advice)
-    elif found.waiting and not found.instances:
-        text = f"parked: {found.waiting}, and no instance runs that would deliver them"
-        yield fail("messages", text, advice="Start one with `postdate run`")
     else:
         yield ok("messages", f"parked: {found.parked}, none is overdue by more than {write_duration(_OVERDUE_MS)}")
     if found.refused:

@@ -15,6 +15,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
 from bridge.core.journal import Journal
 from bridge.core.ports import ParkingStore
+from bridge.desk.leftovers import Inspection
 from bridge.desk.numbers import Stats
 from bridge.desk.protocol import Desk, Desks
 from bridge.operate.journaled_desk import JournaledDesk
@@ -201,12 +202,12 @@ async def _with_something_left(client: Any, stores: Sequence[ProcessPlan], besid
     return found
 
 
-def inspect_store(settings: Settings) -> tuple[list[str], int]:
-    """Return warnings about the stores, and how many instances are running. Raises ``StoreUnavailable``,
-    ``StoreUnfit``."""
+def inspect_store(settings: Settings) -> Inspection:
+    """Inspect the stores together. Raises ``StoreUnavailable``, ``StoreUnfit``."""
     judged = [asyncio.run(inspect(plan.settings.redis)) for plan in used_stores(settings)]
-    words = [word for warnings, _ in judged for word in warnings]
-    return list(dict.fromkeys(words)), sum(instances for _, instances in judged)
+    warnings = dict.fromkeys(word for store in judged for word in store.warnings)
+    losses = dict.fromkeys(store.loss for store in judged if store.loss)
+    return Inspection(list(warnings), ". ".join(losses), sum(store.instances for store in judged))
 
 
 class _Parking:

@@ -163,11 +163,11 @@ class TestSentences:
 
 
 def test_check_warns_of_a_master_that_may_write_without_a_replica(redis_sentinel: RedisSentinel) -> None:
-    words, _ = asyncio.run(inspect(settings_of(redis_sentinel.url)))
+    words = asyncio.run(inspect(settings_of(redis_sentinel.url))).warnings
     assert [word.partition(".")[0] for word in words] == ["Redis has min-replicas-to-write 0"]
     for server in redis_sentinel.servers:
         server.command("CONFIG", "SET", "min-replicas-to-write", "1")
-    assert asyncio.run(inspect(settings_of(redis_sentinel.url)))[0] == []
+    assert asyncio.run(inspect(settings_of(redis_sentinel.url))).warnings == []
 
 
 def test_without_a_sentinel_nothing_is_written_until_one_is_back(redis_sentinel: RedisSentinel) -> None:

@@ -12,11 +12,11 @@ from adapters.kafka.nodes import judged
 from adapters.rabbitmq.nodes import alarms_of, plugin_exchange, shortcuts
 from adapters.redis.diagnosis import clock, described, permissions, room, written
 from adapters.redis.durability import Server
-from adapters.redis.guard import loss_in
 from bridge.cli import doctor as command
 from bridge.cli import run_command
 from bridge.core.errors import StoreUnavailable
 from bridge.core.orders import Actor, RouteOrder, RouteState
+from bridge.desk.leftovers import Inspection
 from bridge.desk.numbers import RouteStats, ServerMemory, Stats
 from bridge.desk.severity import CheckResult, Severity, fail, failed, ok, warn
 from bridge.operate import doctor
@@ -100,22 +100,20 @@ class TestState:
         assert levels(list(judged_instances(lost, trouble=fail))) == ["FAIL", "OK"]
 
     def test_that_no_instance_runs_fails_in_doctor_and_check_warns(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("bridge.operate.check.inspect_store", lambda _: ([], 0))
+        monkeypatch.setattr("bridge.operate.check.inspect_store", lambda _: Inspection([], "", 0))
         monkeypatch.setattr("bridge.operate.check._strays", lambda _: [])
         settings = Settings(routes=ROUTES)
         for trouble, level in ((fail, "FAIL"), (warn, "WARN")):
             assert levels(list(_stores(settings, trouble))) == ["OK", level]
 
     def test_a_loss_that_is_a_trouble_fails_in_doctor_and_check_warns(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        made = {"lost_ms": 1_800_000_000_000, "lost": 3, "costly_ms": 1_800_000_000_000}
-        found = replace(CALM, loss=loss_in(made, made["lost_ms"], broker="rabbitmq"))
-        words = [loss_in(made, made["lost_ms"]), "a replica"]
-        monkeypatch.setattr("bridge.operate.check.inspect_store", lambda _: (words, 1))
-        monkeypatch.setattr("bridge.operate.check.at_desk", lambda *_: found)
+        found = Inspection(["a replica"], "Redis was emptied", 1)
+        monkeypatch.setattr("bridge.operate.check.inspect_store", lambda _: found)
+        monkeypatch.setattr("bridge.operate.check.at_desk", lambda *_: CALM)
         monkeypatch.setattr("bridge.operate.check._strays", lambda _: [])
         for trouble, level in ((fail, "FAIL"), (warn, "WARN")):
             judged = levels(list(_stores(Settings(routes=ROUTES), trouble)))
-            assert judged == ["OK", level, "WARN", "OK", "OK"]
+            assert judged == ["OK", "WARN", level, "OK", "OK"]
 
     def test_late_messages_of_an_outage_get_the_advice_on_the_outage_alone(self) -> None:
         for troubles, named in (({"store claim": "x", "overdue": "y"}, False), ({"overdue": "y"}, True)):
@@ -133,11 +131,8 @@ class TestState:
         assert [one.text for one in found] == ["overdue messages: 3, the oldest by 1m 15s"]
         assert found[0].advice
 
-    def test_parked_messages_that_no_instance_would_deliver_fail(self) -> None:
-        alone = replace(CALM, instances={})
-        (found,) = judged_state(alone)
-        assert (found.level, found.text[:9]) == (Severity.FAIL, "parked: 5")
-        assert levels(list(judged_state(replace(alone, parked=0)))) == ["OK"]
+    def test_that_no_instance_runs_is_no_second_failure_of_the_messages(self) -> None:
+        assert levels(list(judged_state(replace(CALM, instances={})))) == ["OK"]
 
     def test_a_moment_of_lateness_is_load_and_no_failure(self) -> None:
         late = replace(CALM, overdue=3, by_route={"orders": RouteStats(overdue=3, oldest_overdue_ms=1000)})
