@@ -28,6 +28,7 @@ from bridge.http.schemas import Anything, Me, StatusFacts, Timeline, problems
 from bridge.operate.describe import instances_of, memory_of
 from bridge.operate.documents import StatsFacts
 from bridge.operate.verdict import InstanceVerdict
+from bridge.settings.process_plan import is_canary
 from bridge.telemetry.printable import as_sentence
 
 reads = router(Role.VIEWER, "status")
@@ -86,7 +87,7 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
     else:
         fresh_s = math.inf if overall.age_s else _FRESH_S  # a process that is busy does not ask for more
         with suppress(TimeoutError):  # a store that has just fallen silent: the next overview says so
-            more = await here.kept.get("recent", fresh_s, partial(_recent, here, found.now_ms), _RECENT_S)
+            more = await here.kept.get("recent", fresh_s, partial(_recent, here, found), _RECENT_S)
     more["due_5m"] = min(more["due_5m"], found.waiting)  # it was counted a moment later
     per_s = here.rates.per_second(found.ever, time.monotonic())
     messages = found.waiting + found.dead - found.cold
@@ -130,14 +131,19 @@ def _sum(per_s: Mapping[str, float], *names: str) -> float | None:
     return round(sum(per_s.get(name, 0.0) for name in names), 2) if per_s else None
 
 
-async def _recent(here: Backend, now_ms: int) -> dict[str, Any]:
-    desk = await here.desk()
+async def _recent(here: Backend, found: Stats) -> dict[str, Any]:
+    desk, now_ms = await here.desk(), found.now_ms
     (soon,) = await desk.density([now_ms, now_ms + _SOON_MS])
     slots = await desk.past(now_ms - WINDOW_S * 1000, now_ms, 30_000)
+    soon -= sum(  # postdate sends canaries itself
+        counts.parked
+        for route, counts in found.by_route.items()
+        if is_canary(route) and now_ms <= (counts.next_due_ms or 0) < now_ms + _SOON_MS
+    )
     late = summed(slots)
     numbers = {f"p{share}_ms": percentile_ms(late, share / 100) for share in (50, 99)}
     classes = {f"p{share}_class_ms": percentile_class_ms(late, share / 100) for share in (50, 99)}
-    return {"due_5m": soon, "lateness": {**numbers, **classes, "count": sum(late), "window_s": WINDOW_S}}
+    return {"due_5m": max(0, soon), "lateness": {**numbers, **classes, "count": sum(late), "window_s": WINDOW_S}}
 
 
 def _no_lateness() -> dict[str, Any]:

@@ -161,6 +161,8 @@ def test_a_message_is_rescheduled_from_its_own_page(open_page: OpenPage, plant: 
     before = plant.ask("GET", f"messages/{one}")["message"]["due_ms"]
     page = open_page(f"{plant.url}#/messages/{one}")
     page.button("Reschedule …").click()
+    request = page.page.locator(".command code", has_text="curl -X PATCH")
+    assert """-d '{"in":"1h"}'""" in request.inner_text(), "until a moment is chosen"
     page.page.locator("dialog input[list=delays]").fill("6h")
     confirm(page, "Reschedule", "customer asked")
     page.says("rescheduled")

@@ -29,6 +29,7 @@ from bridge.operate import stores
 from bridge.operate.verdict import Known, LocalReport, Overall, judge
 from bridge.process.http_child import Reloading
 from bridge.settings.model import Auth, Canary, Redis, Route, Settings
+from bridge.settings.process_plan import canary_name
 from bridge.telemetry.subject import INTAKE, Subject
 from tests.api import AUTH, MemoryStores, api, settings
 
@@ -52,6 +53,15 @@ async def test_the_overview_says_in_a_sentence_whether_all_is_well() -> None:
         assert told["well"] is False
         assert told["sentence"].startswith("Trouble: instance memory has been silent for 1m 31s: it is frozen")
         assert told["sentence"].endswith(" Overdue: 1, the oldest by 5s.")
+
+
+async def test_a_canary_is_not_counted_in_what_is_due_soon() -> None:
+    async with api(Role.VIEWER) as client:
+        for route in ("orders", canary_name("rabbitmq")):
+            await client.stores.store_one(route, 60_000, b"x")
+        await client.stores.store_one("orders", 900_000)
+        told = await client.get("/status")
+        assert (told["parked"], told["due_5m"]) == (2, 1)
 
 
 async def test_a_rate_that_a_reload_changed_is_the_one_in_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,7 @@ export function RoutesTable({ routes }) {
       <td><${RouteState} route=${one} /></td>
       <td class="num">${rate(one.received_per_s)}</td><td class="num">${rate(one.delivered_per_s)}</td>
       <td class="num">${count(one.parked)}${one.held ? html`<span class="sub">held ${count(one.held)}</span>` : ""}${one.max_rate && html`<span class="sub">max_rate ${one.max_rate}/s</span>`}</td>
-      <td class="num">${one.dead ? html`<a class="bad" href=${link("messages", { state: "dead", route: one.name })}>${count(one.dead)}</a>` : count(one.dead)}</td>
+      <td class="num">${one.dead ? html`<a class="warn" href=${link("messages", { state: "dead", route: one.name })}>${count(one.dead)}</a>` : count(one.dead)}</td>
       <td>${lateOf(one) ? html`<span class="bad">overdue ${span(one.oldest_overdue_ms)}</span>` : html`<${Next} ms=${one.next_due_ms} />`}</td>
       <td class="acts"><${RouteVerbs} route=${one} /></td>
     </tr>`,

@@ -56,7 +56,7 @@ const TONES = {
   replaced: "plain",
   cancelled: "plain",
   "broker away": "bad",
-  dead: "bad",
+  dead: "warn",
   failed: "bad",
   FAIL: "bad",
   fail: "bad",

@@ -5,8 +5,10 @@ import { Command, Dialog, Due, Field, Trouble } from "./parts.js";
 import { changed, dialog, say, status, zone } from "./state.js";
 import { count, moment, quoted, zoneName } from "./words.js";
 
-/** More messages than this need a typed word. */
+/** More messages need a typed word. */
 const TYPED_ABOVE = 1000;
+/** Shown until a moment is chosen. */
+const LATER = { in: "1h" };
 
 export const VERBS = {
   deliver: {
@@ -44,7 +46,6 @@ export const verbsFor = (state) => Object.keys(VERBS).filter((verb) => VERBS[ver
 
 // -- as a request and as a command
 
-/** The request for one message. */
 function requestFor(verb, id, due, reason) {
   const path = `messages/${encodeURIComponent(id)}`;
   const why = reason ? { reason } : {};
@@ -104,7 +105,7 @@ export function DueInput({ onChange }) {
   </div>`;
 }
 
-/** The value of a datetime-local input, in the zone of the page, as RFC 3339. */
+/** The value of a datetime-local input, in the page's zone, as RFC 3339. */
 export function fromInput(value) {
   const at = new Date(zone.get() === "utc" ? `${value}Z` : value);
   return Number.isNaN(at.getTime()) ? "" : at.toISOString();
@@ -123,8 +124,8 @@ export const askOne = (verb, message, then) =>
 export const askMany = (verb, target, then) => dialog.set(html`<${Many} verb=${verb} target=${target} then=${then} />`);
 
 function useDue(verb) {
-  const [due, setDue] = useState(null);
-  return [verb === "reschedule" ? due : {}, setDue];
+  const [due, setDue] = useState(verb === "reschedule" ? null : {});
+  return [due, setDue, due ?? LATER];
 }
 
 const Reason = ({ value, onInput }) =>
@@ -132,7 +133,6 @@ const Reason = ({ value, onInput }) =>
 
 const Keep = ({ when }) => when && html`<button type="button" onClick=${() => dialog.set(null)}>Keep</button>`;
 
-/** Undo a cancel. */
 const restore = (id) =>
   call("POST", "restore", { body: { ids: [id], cancelled: true } }).then(
     (of) => dialog.set(html`<${Dialog} title="Undo"><${Progress} of=${of} /></${Dialog}>`),
@@ -140,12 +140,12 @@ const restore = (id) =>
   );
 
 function One({ verb, message, then }) {
-  const [due, setDue] = useDue(verb);
+  const [due, setDue, shown] = useDue(verb);
   const [reason, setReason] = useState("");
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   const { name, text, danger, done } = VERBS[verb];
-  const [method, path, body, query] = requestFor(verb, message.id, due ?? {}, reason);
+  const [method, path, body, query] = requestFor(verb, message.id, shown, reason);
   const act = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -174,7 +174,7 @@ function One({ verb, message, then }) {
       <${Reason} value=${reason} onInput=${setReason} />
       <${Trouble} error=${error} />
       <div class="buttons"><button type="submit" class=${danger ? "danger" : "primary"} disabled=${busy || !due}>${name}${danger && " message"}</button><${Keep} when=${danger} /></div>
-      <${Command} name="Terminal" text=${cliFor(verb, { ids: [message.id] }, due ?? {}, reason)} />
+      <${Command} name="Terminal" text=${cliFor(verb, { ids: [message.id] }, shown, reason)} />
       <${Command} name="API" text=${asCurl(method, path, body, query)} />
     </form>
   </${Dialog}>`;
@@ -182,10 +182,10 @@ function One({ verb, message, then }) {
 
 /** `target` is {ids} or {filter}. */
 function Many({ verb, target, then }) {
-  const [due, setDue] = useDue(verb);
+  const [due, setDue, shown] = useDue(verb);
   const late = verb === "reschedule";
   return html`<${Bulk} verb=${VERBS[verb]} word=${verb.toUpperCase()} path="bulk" asked=${{ verb, ...target }} then=${then}
-    trial=${late ? { in: "1h" } : {}} more=${due} cli=${(reason) => cliFor(verb, target, due ?? {}, reason)}
+    trial=${late ? LATER : {}} more=${due} cli=${(reason) => cliFor(verb, target, shown, reason)}
     sample=${(dry) =>
       html`${dry.sample.map((one) => html`<p key=${one.id}><b>${one.route}</b> <code>${one.key || one.id}</code> <${Due} message=${one} at=${dry.now_ms} /></p>`)}
       ${dry.count > dry.sample.length && html`<p class="dim">and ${count(dry.count - dry.sample.length)} more</p>`}`}>
@@ -193,7 +193,7 @@ function Many({ verb, target, then }) {
   </${Bulk}>`;
 }
 
-/** First a dry run of what is `asked`: how many, and a `sample`. Then the operation, with `more`; null: not known yet. */
+/** First a dry run of what is `asked`: how many, and a `sample`. Then the operation, with `more`; null: not known. */
 export function Bulk({ verb, word, path, asked, trial, more, sample, cli, then, children }) {
   const [dry, setDry] = useState(null);
   const [reason, setReason] = useState("");
@@ -202,7 +202,7 @@ export function Bulk({ verb, word, path, asked, trial, more, sample, cli, then, 
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   const { name, text, danger } = verb;
-  const body = { ...asked, ...more, ...(reason ? { reason } : {}) };
+  const body = { ...asked, ...(more ?? trial), ...(reason ? { reason } : {}) };
   const first = JSON.stringify({ ...asked, ...trial, dry_run: true });
   useEffect(() => {
     let live = true;
