@@ -105,9 +105,9 @@ def loss_in(made: Mapping[str, int], now_ms: int, shown_ms: int = LOSS_SHOWN_MS,
     ``broker``: whose store it is, for a reader of several.
     """
     restored, costly_ms, whose = made.get("restored", 0), costly_loss_ms(made), f" ({broker})" if broker else ""
-    if made.get("restored_ms", -1) >= made.get("lost_ms", 0):
+    if "lost_ms" not in made or _is_restored(made):
         return ""
-    if "lost_ms" not in made or now_ms - made["lost_ms"] >= (shown_ms if costly_ms else MOVES_LOST_SHOWN_MS):
+    if now_ms - made["lost_ms"] >= (shown_ms if costly_ms else MOVES_LOST_SHOWN_MS):
         return ""
     cost = "No parked message seems to be lost. What was delivered just before may come again"
     if costly_ms:
@@ -126,8 +126,14 @@ def still_lost(made: Mapping[str, int]) -> int:
 
 
 def costly_loss_ms(made: Mapping[str, int]) -> int:
-    """Return when the last loss was (Unix ms), if messages are lost by it; else 0. Pure."""
-    return made.get("lost_ms", 0) if made.get("lost") or "emptied" in made else 0
+    """Return when the last loss was (Unix ms), if messages are lost by it and no restore has ended it; else 0. Pure."""
+    costly = (made.get("lost") or "emptied" in made) and not _is_restored(made)
+    return made.get("lost_ms", 0) if costly else 0
+
+
+def _is_restored(made: Mapping[str, int]) -> bool:
+    """Return whether a restore brought back everything since the last loss."""
+    return made.get("restored_ms", -1) >= made.get("lost_ms", 0)
 
 
 def last_loss(agreed: Mapping[str, int]) -> Loss | None:

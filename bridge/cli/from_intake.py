@@ -42,6 +42,13 @@ SinceOption = Annotated[
     ),
 ]
 
+CompleteOption = Annotated[
+    bool,
+    typer.Option(
+        "--complete", help="With --from-intake: end the alarm, because with this route all is back that Redis lost."
+    ),
+]
+
 
 def replay_intake(
     settings: Settings,
@@ -52,6 +59,7 @@ def replay_intake(
     dry_run: bool,
     yes: bool,
     output: Output,
+    complete: bool = False,
 ) -> None:
     """Replay the intake of a route, and print what became of its records.
 
@@ -64,14 +72,21 @@ def replay_intake(
     refuse_without_store(settings, route)
     if settings.journal.url.get_secret_value():
         raise Refused("the journal would bring these messages back again, under their own ids. Run: postdate restore")
-    found = asyncio.run(_replay(settings, route, since, ways, note, dry_run, yes))
+    found = asyncio.run(_replay(settings, route, since, ways, note, dry_run, yes, complete))
     facts(output, found, [(name, str(value)) for name, value in found.items()])
     if dry_run:
         say("Nothing was changed, because of --dry-run.")
 
 
 async def _replay(
-    settings: Settings, route: str, since: str | None, ways: tuple[Overdue, Pace], note: str, dry_run: bool, yes: bool
+    settings: Settings,
+    route: str,
+    since: str | None,
+    ways: tuple[Overdue, Pace],
+    note: str,
+    dry_run: bool,
+    yes: bool,
+    complete: bool,
 ) -> dict[str, Any]:
     stores, broker = KeptStores(settings, route), settings.routes[route].broker
     log: LogReplay | None = None
@@ -98,6 +113,8 @@ async def _replay(
         await replay.put(putback, Looking("Put back, of"))
         found = _document(replay, putback, since_ms, await replay.follow())
         what = f"route {route} from its intake, due since {write_moment(since_ms)}"
+        if complete:
+            await desk.note_restored()
         await desk.note(AuditEntry(user(), "restore", what, found["parked"] + found["dead"], note))
         return found
     finally:

@@ -10,7 +10,7 @@ import typer
 
 from bridge.cli.acting import operate, settings_for
 from bridge.cli.filters import Filters, key_in, with_filters
-from bridge.cli.from_intake import SinceOption, replay_intake
+from bridge.cli.from_intake import CompleteOption, SinceOption, replay_intake
 from bridge.cli.importing import MaxRateOption, OverdueOption
 from bridge.cli.listing import Looking
 from bridge.cli.operation import followed
@@ -44,6 +44,7 @@ def restore_messages(
         bool, typer.Option("--from-intake", help="Without a journal: read the intake topics of a Kafka route again.")
     ] = False,
     since: SinceOption = None,
+    complete: CompleteOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     config: ConfigOption = None,
@@ -63,7 +64,11 @@ def restore_messages(
             raise SettingsError("--from-intake needs a ROUTE, and takes no other filter.")
         if NAMED.get():
             raise SettingsError("--from-intake reads Kafka and writes to Redis itself. Leave out --api.")
-        return replay_intake(settings_from(config), route, since, (overdue, Pace(max_rate)), note, dry_run, yes, output)
+        return replay_intake(
+            settings_from(config), route, since, (overdue, Pace(max_rate)), note, dry_run, yes, output, complete
+        )
+    if complete:
+        raise SettingsError("--complete belongs to --from-intake. A restore without a filter ends the alarm by itself.")
     if since is not None:
         raise SettingsError("--since belongs to --from-intake. Use --due-after.")
     order = read_order(

@@ -148,9 +148,9 @@ class Stats:
     ``instances_lost`` counts those of them that another instance has removed, since the store was first used.
     ``parked`` counts the ``cold`` messages, too, which only the journal has.
     Where the store ``refuses_writes``, instances cannot report, so none may be listed though some run.
-    ``lost_ms``: when the store last came back without messages that it had; 0 if it did not. ``loss`` says so while it
-    is a trouble, "" if not. ``still_lost``: about how many are not back. ``restored_ms``: when a restore last brought
-    back everything; 0 if none did.
+    ``lost_ms``: when the store last came back without messages that it had; 0 if it did not, or all were restored.
+    ``loss`` says so while it is a trouble, "" if not. ``still_lost``: about how many are not back. ``restored_ms``:
+    when a restore last brought back everything; 0 if none did.
     ``reported`` is what the webhook has reported, as ``note_reported`` kept it; empty if nothing was.
     ``lost`` has the instances that were lost, as ``lost_instances`` returns them. ``orders`` are those of the routes.
     """

@@ -119,7 +119,7 @@ class MetricsPage(Collector):
         yield from self._connections()
         yield from self._troubles()
         if self._store.stats is not None:
-            text = "When Redis was last found emptied, or older and without messages (Unix seconds); 0 if it was not."
+            text = "When Redis was last found without messages that it had (Unix s); 0: never, or all are restored."
             # Also while the store is away: the alert would end, and begin again.
             yield _gauge("postdate_store_loss_timestamp_seconds", text, self._store.stats.lost_ms / 1000)
         if self._store.up and self._store.stats is not None:

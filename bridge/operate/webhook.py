@@ -38,8 +38,9 @@ _LOOK_S, _AGAIN_S = 1.0, 0.5
 #: The most and the least that a look may take. It ends when the store's silence becomes an alarm.
 _PATIENCE_S, _SOON_S = 3.0, 0.5
 _TIMEOUT_S = 5.0
-#: After this time another instance takes over from one that died.
-_LEASE_S = 5.0
+#: After this time another instance takes over from one that died. It is longer than a look and a report together:
+#: an instance that gets the lease has looked after the report of the one before it was noted.
+_LEASE_S = 10.0
 #: For how long a loss of messages is an alarm, as it is for the alert PostdateStoreLost.
 _LOSS_MS = 3_600_000
 #: For how long a broker or the journal is in trouble before it is reported: most restarts take less. For how long a
@@ -175,7 +176,7 @@ def _of_loss(before: LastReport, now: LastReport) -> Iterator[News]:
     if now.lost_ms not in (0, before.lost_ms) and before.dead_ever is not None:
         yield News("loss", f"The store lost messages at {write_moment(now.lost_ms)}. Run `postdate doctor`.")
     if before.lost_ms and not now.lost_ms:
-        yield News("loss", f"The store has lost nothing more for {write_duration(_LOSS_MS)}.")
+        yield News("loss", "The loss is over: a restore brought back everything, or an hour has passed.")
 
 
 def _new_dead(before: LastReport, now: LastReport) -> int:

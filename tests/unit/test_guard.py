@@ -53,6 +53,13 @@ def test_a_loss_is_reported_for_a_limited_time() -> None:
     assert loss_in({**made, "restored_ms": made["lost_ms"] - 1}, made["lost_ms"] + 2) == text, "of an earlier loss"
 
 
+def test_a_loss_costs_nothing_any_more_once_a_restore_has_brought_back_everything() -> None:
+    made = {"lost_ms": 1_800_000_000_000, "lost": 3, "emptied": 1}
+    assert costly_loss_ms(made) == made["lost_ms"]
+    assert costly_loss_ms({**made, "restored_ms": made["lost_ms"] - 1}) == made["lost_ms"], "of an earlier loss"
+    assert costly_loss_ms({**made, "restored_ms": made["lost_ms"] + 1}) == 0
+
+
 @pytest.mark.parametrize(("restored", "left"), [(12_000, 27), (12_027, 0), (12_030, 0)])
 def test_what_a_restore_has_brought_back_is_not_counted_as_lost(restored: int, left: int) -> None:
     made = {"lost_ms": 1_800_000_000_000, "lost": 12_027, "restored": restored}

@@ -91,6 +91,8 @@ def test_a_restore_over_the_api_asks_it_and_reads_no_kafka(
     for ways in (["--dry-run"], ["--yes", "--route", "orders", "--cancelled"]):
         assert run_command(["restore", *ways, *where]) == UNREACHABLE
         assert "the API at http://127.0.0.1:1 does not answer" in capsys.readouterr().err
+    assert run_command(["restore", "--complete", *where]) == WRONG
+    assert "A restore without a filter ends the alarm" in capsys.readouterr().err
     assert run_command(["restore", "orders", "--from-intake", *where]) == WRONG
     assert "Leave out --api" in capsys.readouterr().err
 

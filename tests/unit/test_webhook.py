@@ -129,15 +129,17 @@ class TestReport:
         late = replace(CALM, overdue=2, by_route={"orders": RouteStats(oldest_overdue_ms=29_000)})
         assert after(LastReport(4, False), late)[0] == ""
 
-    def test_a_loss_of_the_store_is_reported_once_and_its_end_after_an_hour(self) -> None:
+    def test_a_loss_of_the_store_is_reported_once_and_its_end_after_a_restore_or_an_hour(self) -> None:
         lost = replace(CALM, now_ms=9_000_000, lost_ms=8_999_000)
         text, then = after(LastReport(4), lost)
         assert text == "postdate: The store lost messages at 1970-01-01T02:29:59.000Z. Run `postdate doctor`."
         assert after(then, lost) == ("", then)
         again, _ = after(then, replace(lost, lost_ms=8_999_500))
         assert "lost messages at 1970-01-01T02:29:59.500Z" in again
+        over = "The loss is over: a restore brought back everything, or an hour has passed."
+        assert after(then, replace(lost, lost_ms=0)) == (f"postdate: {over}", LastReport(4))
         later = replace(lost, now_ms=lost.lost_ms + 3_600_000)
-        assert after(then, later) == ("postdate: The store has lost nothing more for 1h.", LastReport(4))
+        assert after(then, later) == (f"postdate: {over}", LastReport(4))
         assert after(LastReport(), lost)[0] == "", "it was before the start"
 
     def test_dead_letters_are_counted_in_the_report_that_names_them_alone(self) -> None:
@@ -189,6 +191,33 @@ class TestSending:
         await self.turn()
         await self.turn()
         assert [one["dead_letters"] for one in self.sent] == [{"new": 1, "total": 5}]
+
+    @pytest.mark.usefixtures("leaping_time")
+    async def test_a_slow_url_makes_no_second_instance_report_the_same(self) -> None:
+        """The second one has looked at the store before the first one could note what it has reported."""
+
+        async def look(within_s: float) -> Stats:
+            found = await self.look(within_s)
+            await asyncio.sleep(2.9)
+            return found
+
+        async def post(report: dict[str, Any]) -> str:
+            await asyncio.sleep(4.9)
+            return await self.post(report)
+
+        rules = Webhook.model_validate({"every": "10s"})
+        async with asyncio.TaskGroup() as group:
+            hooks = []
+            for name in ("a", "b"):
+                hook = WebhookReporter(rules, self.open, look, name, post, lambda: time.monotonic())
+                hooks.append(group.create_task(hook.run()))
+                await asyncio.sleep(2)
+            for total in range(5, 9):
+                self.found = replace(CALM, dead=total, ever={"dead": total})
+                await asyncio.sleep(60)
+            for task in hooks:
+                task.cancel()
+        assert [report["dead_letters"] for report in self.sent] == [{"new": 1, "total": total} for total in range(5, 9)]
 
     async def test_what_happens_while_nobody_reports_is_reported_by_the_next(self) -> None:
         """The instance that reported has died. One follows it that ran then, and one that started afterwards."""
