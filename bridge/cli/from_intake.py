@@ -42,6 +42,9 @@ SinceOption = Annotated[
     ),
 ]
 
+FromIntakeOption = Annotated[
+    bool, typer.Option("--from-intake", help="Without a journal: read the intake topics of a Kafka route again.")
+]
 CompleteOption = Annotated[
     bool,
     typer.Option(

@@ -10,7 +10,7 @@ import typer
 
 from bridge.cli.acting import operate, settings_for
 from bridge.cli.filters import Filters, key_in, with_filters
-from bridge.cli.from_intake import CompleteOption, SinceOption, replay_intake
+from bridge.cli.from_intake import CompleteOption, FromIntakeOption, SinceOption, replay_intake
 from bridge.cli.importing import MaxRateOption, OverdueOption
 from bridge.cli.listing import Looking
 from bridge.cli.operation import followed
@@ -40,9 +40,7 @@ def restore_messages(
     overdue: OverdueOption = Overdue.DELIVER,
     max_rate: MaxRateOption = RATE,
     note: NoteOption = "",
-    from_intake: Annotated[
-        bool, typer.Option("--from-intake", help="Without a journal: read the intake topics of a Kafka route again.")
-    ] = False,
+    from_intake: FromIntakeOption = False,
     since: SinceOption = None,
     complete: CompleteOption = False,
     dry_run: DryRunOption = False,
