@@ -226,3 +226,11 @@ def test_the_list_is_exported(open_page: OpenPage, url: str, world: World) -> No
         page.button("Export JSONL").click()
     lines = download.value.path().read_text().splitlines()
     assert {json.loads(line)["id"] for line in lines} == world.ids_of("dead")
+
+
+def test_dead_letters_are_a_warning_in_every_place(open_page: OpenPage, url: str, world: World) -> None:
+    page = open_page(url)
+    page.page.locator(".tile.warn", has_text="Dead letters").wait_for()
+    page.page.locator("td.num a.warn").first.wait_for()
+    page.go(f"#/messages/{min(world.ids_of('dead'))}")
+    page.page.locator(".badge.warn", has_text="dead").first.wait_for()

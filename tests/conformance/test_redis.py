@@ -42,6 +42,19 @@ class TestStandaloneDesk(DeskSuite):
         await desk_rig.client.hset(hash_of_store, "emptied", 1)
         assert await desk_rig.desk.history_since_ms() == lost_ms
 
+    async def test_a_restore_of_everything_ends_the_loss_and_the_history_begins_where_it_began(
+        self, desk_rig: RedisDeskRig
+    ) -> None:
+        lost_ms = await desk_rig.desk.now_ms() - 5000
+        await desk_rig.client.hset(desk_rig.keys.store, mapping={"lost_ms": lost_ms, "lost": 3, "emptied": 1})
+        await desk_rig.desk.note_restored(2)
+        stats = await desk_rig.desk.stats()
+        assert (stats.lost_ms, stats.still_lost) == (lost_ms, 1)
+        await desk_rig.desk.note_restored()
+        stats = await desk_rig.desk.stats()
+        assert (stats.lost_ms, stats.loss) == (0, "")
+        assert await desk_rig.desk.history_since_ms() == lost_ms
+
 
 class TestColdDesk(DeskSuite):
     """All that is parked for later waits in a journal alone."""
