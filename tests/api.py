@@ -64,8 +64,8 @@ class MemoryStores:
         self, broker: BrokerKind, make: Callable[[int], Message], reserve: Reserve | None = None
     ) -> tuple[bytes, Message]:
         message, store = make(self.memory.now_ms()), self.store_of(broker)
-        one = new_id(store, self.ids, message)
-        return await send(store, self.ids, message, await reserve(one) if reserve else one), message
+        message_id = new_id(store, self.ids, message)
+        return await send(store, self.ids, message, await reserve(message_id) if reserve else message_id), message
 
     def store_of(self, broker: BrokerKind) -> MemoryStore:
         """Return the store of a broker's messages: one for both."""
@@ -132,20 +132,20 @@ class Api:
 
     async def bury(self, reason: str = "unroutable: no queue", **more: Any) -> str:
         """Make a dead letter; return its id."""
-        one = (await self.schedule(after="0s", **more)).encode()
+        message_id = (await self.schedule(after="0s", **more)).encode()
         self.stores.memory.clock.advance(10)  # type: ignore[attr-defined]
-        (claimed,) = (await self.stores.store.claim([int(_shard(one))], 10, 10**6, 60_000, 0)).values()
+        (claimed,) = (await self.stores.store.claim([int(_shard(message_id))], 10, 10**6, 60_000, 0)).values()
         assert not isinstance(claimed, StoreUnavailable)
         await self.stores.store.bury([(claim, reason) for claim in claimed.claims])
-        return one.decode()
+        return message_id.decode()
 
-    async def claim(self, one: str) -> None:
+    async def claim(self, message_id: str) -> None:
         """Claim a due message."""
-        await self.stores.store.claim([int(_shard(one.encode()))], 10, 10**6, 60_000, 0)
+        await self.stores.store.claim([int(_shard(message_id.encode()))], 10, 10**6, 60_000, 0)
 
 
-def _shard(one: bytes) -> int:
-    return int(one[18:].decode(), 32)
+def _shard(message_id: bytes) -> int:
+    return int(message_id[18:].decode(), 32)
 
 
 def _judged(response: httpx.Response, status: int) -> Any:

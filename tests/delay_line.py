@@ -112,9 +112,9 @@ class Line(BridgeLine):
         loaded = self.loaded(settings)
         declare(loaded)
         for topology in plan(loaded, native=True):
-            for one in topology.declarations():
-                if not isinstance(one, Binding):
-                    self._delete.append((type(one).__name__.lower(), one.name))
+            for part in topology.declarations():
+                if not isinstance(part, Binding):
+                    self._delete.append((type(part).__name__.lower(), part.name))
 
     # -- messages ---------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class Came(NamedTuple):
 
     def header(self, name: str) -> bytes | None:
         """The last header of this name."""
-        return next(content for one, content in reversed(self.headers) if one == name)
+        return next(content for header, content in reversed(self.headers) if header == name)
 
     def due(self) -> float:
         """When it was due (Unix seconds)."""
@@ -47,7 +47,7 @@ class Came(NamedTuple):
 
     def plain(self) -> Headers:
         """The headers, without what postdate adds."""
-        return [one for one in self.headers if one[0] not in ("x-delay-id", "x-delay-due")]
+        return [header for header in self.headers if header[0] not in ("x-delay-id", "x-delay-due")]
 
 
 class KafkaLine(BridgeLine):

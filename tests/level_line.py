@@ -59,12 +59,13 @@ class LevelLine(Line):
 
     def dead_letters(self, count: int = 1, deadline_s: float = 30.0) -> list[tuple[Message, str]]:
         """The next ``count`` dead letters, each with its reason."""
-        return [(one, reason_of(one)) for one in self.receive(count, deadline_s, self.places().dead)]
+        return [(message, reason_of(message)) for message in self.receive(count, deadline_s, self.places().dead)]
 
 
 def reason_of(message: Message) -> str:
     """The reason of a dead letter."""
     mark = bytes((len(REASON_HEADER),)) + REASON_HEADER + b"S"
     return next(
-        (one[len(mark) + 4 :].decode() for one in parts(message.properties).headers if one.startswith(mark)), ""
+        (header[len(mark) + 4 :].decode() for header in parts(message.properties).headers if header.startswith(mark)),
+        "",
     )

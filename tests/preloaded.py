@@ -221,8 +221,8 @@ def serve(line: socket.socket) -> dict[str, Any] | None:
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                for one in (line, wake_in, wake_out):
-                    one.close()
+                for end in (line, wake_in, wake_out):
+                    end.close()
                 request: dict[str, Any] = json.loads(asked)
                 return request
             running.add(pid)

@@ -29,24 +29,24 @@ class RetryLine(Line):
 
     def __enter__(self) -> Self:
         self.declare_target()
-        for one in self.failing:
-            self.declare_queue(one.queue, one.arguments)
-            self.bind(one.queue, self.target, f"{one.label}.#")
+        for consumers in self.failing:
+            self.declare_queue(consumers.queue, consumers.arguments)
+            self.bind(consumers.queue, self.target, f"{consumers.label}.#")
         self.setup()
         return self
 
     def add(self, label: str, arguments: Tables | None = None, **route: Any) -> FailingConsumers:
         """Add consumers and their route, before the line is entered. ``arguments``: of their queue."""
-        one = FailingConsumers(self, label, arguments or {})
-        own = {"kind": "retry", "queue": one.queue, "schedule": ["200ms", "400ms"]}
-        self.settings["routes"][one.route] = merged(own, route)
-        self.failing.append(one)
-        return one
+        consumers = FailingConsumers(self, label, arguments or {})
+        own = {"kind": "retry", "queue": consumers.queue, "schedule": ["200ms", "400ms"]}
+        self.settings["routes"][consumers.route] = merged(own, route)
+        self.failing.append(consumers)
+        return consumers
 
     def setup(self, settings: Tables | None = None) -> None:
         """Declare what ``postdate setup`` declares. The exchange that all retry routes share stays afterwards."""
         super().setup(settings)
-        self._delete = [one for one in self._delete if one != ("exchange", RETRY)]
+        self._delete = [place for place in self._delete if place != ("exchange", RETRY)]
 
     def copies(self, body: bytes) -> int:
         """How often the queue beside got this body."""
@@ -127,7 +127,7 @@ def returned_as(message: Message) -> tuple[int, str]:
 
 def retry_id(message: Message) -> str:
     """The id that is the same on every return of a message."""
-    (entry,) = (one for one in parts(message.properties).headers if one[1 : 1 + one[0]] == RETRY_ID)
+    (entry,) = (header for header in parts(message.properties).headers if header[1 : 1 + header[0]] == RETRY_ID)
     assert entry[1 + entry[0] : 2 + entry[0]] == b"S"
     return entry[6 + entry[0] :].decode()
 

@@ -27,7 +27,11 @@ class TieredShard(Shard):
 
     def far(self, from_ms: int) -> list[tuple[bytes, int, bool]]:
         """Return id and due moment of messages due from a moment on, and whether each was neither tried nor loaded."""
-        return [(one, at_ms, self._untouched(one)) for at_ms, one in self.due if from_ms <= at_ms < HELD_MS]
+        return [
+            (message_id, at_ms, self._untouched(message_id))
+            for at_ms, message_id in self.due
+            if from_ms <= at_ms < HELD_MS
+        ]
 
     def unload(self, messages: Sequence[tuple[bytes, int]]) -> int:
         """parked -> gone."""

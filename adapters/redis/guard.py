@@ -296,7 +296,7 @@ class StoreGuard:
 
     async def _write(self, gone: int, emptied: bool = False) -> dict[str, int]:
         args = (FORMAT, len(self._keys.shards), self._id, gone, self.secret, *self._seen, int(emptied))
-        return _pairs(await self._runner.one(self._keys.call("agree", args)))
+        return _pairs(await self._runner.run(self._keys.call("agree", args)))
 
     async def _memory(self) -> str:
         if self._full or self._looks % _MEMORY_EVERY == 0:

@@ -151,12 +151,12 @@ class _Wire(asyncio.Protocol):
         reader.feed(data)
         try:
             while (reply := reader.gets()) is not False:  # RESP2 has no false
-                one = pending[0]
-                one.replies.append(reply)
-                if len(one.replies) == one.wanted:
+                request = pending[0]
+                request.replies.append(reply)
+                if len(request.replies) == request.wanted:
                     pending.popleft()
-                    if not one.answer.done():
-                        one.answer.set_result(one.replies)
+                    if not request.answer.done():
+                        request.answer.set_result(request.replies)
         except InvalidResponse as error:
             self.fail(error)
         except IndexError:

@@ -23,7 +23,7 @@ class Runner:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def one(self, call: Call, wait: Wait | None = None) -> Any:
+    async def run(self, call: Call, wait: Wait | None = None) -> Any:
         """Return the reply of one script. Raises ``StoreUnavailable``."""
         reply = (await self.many((call,), wait))[0]
         if isinstance(reply, StoreUnavailable):

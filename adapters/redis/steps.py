@@ -76,7 +76,7 @@ class ClockSteps:
         """Note a step. Return the fields of the hash, as pairs."""
         from_ms, to_ms = ahead(made, now_ms, by_ms) if by_ms < 0 else (now_ms, now_ms)
         parked = await self._parked(from_ms, to_ms) if by_ms < 0 else 0
-        found: list[bytes] = await self._runner.one(self._keys.call("step", (by_ms, from_ms, to_ms, parked)))
+        found: list[bytes] = await self._runner.run(self._keys.call("step", (by_ms, from_ms, to_ms, parked)))
         return found
 
     async def _parked(self, from_ms: int, to_ms: int) -> int:

@@ -174,7 +174,7 @@ class RedisStore:
         args: list[Any] = [token, *self._limits]
         for message, origin in zip(messages, origins or [_NO_ORIGIN] * len(messages), strict=True):
             args += (*message, *origin)
-        return tuple(await self._runner.one(self._keys.shards[shard].call("reject", args), self._wait))
+        return tuple(await self._runner.run(self._keys.shards[shard].call("reject", args), self._wait))
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
         client: Any = self._client
@@ -197,11 +197,11 @@ class RedisStore:
 
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
         args = [part for origin in origins for part in origin]
-        await self._runner.one(self._keys.shards[shard].call("mark_done", args), self._wait)
+        await self._runner.run(self._keys.shards[shard].call("mark_done", args), self._wait)
 
     async def line_up(self, shard: int, named: Sequence[tuple[bytes, int]]) -> list[int]:
         args = [part for pair in named for part in pair]
-        return list(await self._runner.one(self._keys.shards[shard].call("line_up", args), None))
+        return list(await self._runner.run(self._keys.shards[shard].call("line_up", args), None))
 
     async def recent(self, shard: int) -> list[bytes]:
         """Return the recent list without the running number of each entry."""
@@ -338,7 +338,7 @@ class RedisStore:
             args = calls.setdefault(names, [SLOT_KEPT_MS, HOUR_KEPT_MS])
             args += (f"{slot_ms} {place} {route}", f"{slot_ms // HOUR_MS * HOUR_MS} {place} {route}", number)
         for (slots, hours), args in calls.items():
-            await self._runner.one(self._keys.call("tally", args, slots=slots, hours=hours))
+            await self._runner.run(self._keys.call("tally", args, slots=slots, hours=hours))
 
     async def recover(self, shards: Sequence[int], lease_ms: int) -> int:
         """Park messages again whose lease expired, and in other shards those of claims whose reply was lost.
@@ -386,7 +386,7 @@ class RedisStore:
 
     async def tokens(self, route: str, per_s: float, most: int, wanted: int) -> int:
         args = (route, 1e6 / per_s, most, wanted)
-        return int(await self._runner.one(self._keys.call("tokens", args)))
+        return int(await self._runner.run(self._keys.call("tokens", args)))
 
     async def parked_by_route(self, routes: Sequence[str]) -> dict[str, int]:
         fields = [b"\0%b\0%b" % (state, route.encode()) for route in routes for state in (b"parked", b"cold")]
@@ -419,7 +419,7 @@ class RedisStore:
         args = [self.instance, ttl_ms, f"{able:d}{health}"]
         for silent in self._roll.silent(sent).items():
             args += silent
-        now_us, rows, orders = await self._runner.one(self._keys.call("meet", args))
+        now_us, rows, orders = await self._runner.run(self._keys.call("meet", args))
         received = time.monotonic()
         stepped_us = self._meetings.observe(sent, received, now_us)
         beats = {name.decode(): beat for name, beat in zip(rows[::3], rows[1::3], strict=True)}
@@ -429,7 +429,7 @@ class RedisStore:
         return ports.Met([name for name in running if name not in unable], orders_in(pairs), stepped_us / 1e6)
 
     async def deal(self, read: str, wanted: str) -> ports.Dealt:
-        now, *reports = await self._runner.one(self._keys.call("deal", (read, wanted)))
+        now, *reports = await self._runner.run(self._keys.call("deal", (read, wanted)))
         pairs = zip(reports[::2], reports[1::2], strict=True)
         return ports.Dealt(now.decode(), {name.decode(): report.decode() for name, report in pairs})
 

@@ -35,16 +35,16 @@ class RedisTiers:
 
     async def begin(self, shard: int, counts: Mapping[str, int], mark: bytes = b"") -> None:
         args = [mark, mark or secrets.token_bytes(8), *(part for route in counts.items() for part in route)]
-        await self._runner.one(self._keys[shard].call("begin", args))
+        await self._runner.run(self._keys[shard].call("begin", args))
 
     async def far(self, shard: int, from_ms: int, skip: int, limit: int) -> FarPage:
-        found = await self._runner.one(self._keys[shard].call("far", (from_ms, skip, limit, _FAR_BYTES)))
+        found = await self._runner.run(self._keys[shard].call("far", (from_ms, skip, limit, _FAR_BYTES)))
         rows = list(zip(found[::2], found[1::2], strict=True))
         return FarPage([row for row in rows if row[1] >= 0], [message_id for message_id, due_ms in rows if due_ms < 0])
 
     async def unload(self, shard: int, messages: Sequence[tuple[bytes, int]]) -> int:
         args = [secrets.token_bytes(8), *(part for message in messages for part in message)]
-        return int(await self._runner.one(self._keys[shard].call("unload", args)))
+        return int(await self._runner.run(self._keys[shard].call("unload", args)))
 
     async def load(
         self, shard: int, mark: bytes, messages: Sequence[tuple[bytes, int, bytes]], known: Sequence[bytes]
@@ -52,7 +52,7 @@ class RedisTiers:
         keys = self._keys[shard]
         args = [mark, secrets.token_bytes(8), keys.wake, len(known), *known]
         args += [part for message in messages for part in message]
-        return bool(await self._runner.one(keys.call("load", args)))
+        return bool(await self._runner.run(keys.call("load", args)))
 
     async def cold(self) -> dict[int, dict[str, int]]:
         with store_errors():

@@ -282,7 +282,7 @@ class RateGate:
 
     def _set_timer(self) -> None:
         """Wake the loop for the next step while anything is held back by a rate."""
-        if self._timer is None and any(p.route and one.ended_s is None for p, one in self._backlogs.items()):
+        if self._timer is None and any(p.route and backlog.ended_s is None for p, backlog in self._backlogs.items()):
             self._timer = asyncio.get_running_loop().call_later(_PACE_S, self._ring)
 
     def _ring(self) -> None:

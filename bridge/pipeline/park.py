@@ -149,8 +149,8 @@ class Parker:
         steps = [self._step(delivery) for delivery in deliveries]
         if full := self._fullness.rejecting:
             steps = [
-                one._replace(decision=Rejection(FULL)) if one.delivery.route in full and _would_wait(one) else one
-                for one in steps
+                step._replace(decision=Rejection(FULL)) if step.delivery.route in full and _would_wait(step) else step
+                for step in steps
             ]
         for route, some in groupby(steps, lambda step: step.delivery.route):
             run = list(some)

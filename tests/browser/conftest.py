@@ -62,17 +62,17 @@ def open_page(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Ope
         context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page: Page = context.new_page()
-        one = Watched(page, url)
-        watched.append(one)
+        tab = Watched(page, url)
+        watched.append(tab)
         if clock:
             page.clock.install()
         page.goto(url)
-        return one
+        return tab
 
     yield start
     for context in contexts:
         context.close()
-    assert [text for one in watched for text in one.wrong] == []
+    assert [text for tab in watched for text in tab.wrong] == []
 
 
 @pytest.fixture

@@ -55,8 +55,8 @@ class Plant:
         with urllib.request.urlopen(request, None if body is None else json.dumps(body).encode(), 10) as answer:
             return json.load(answer)
 
-    def state(self, one: str) -> str:
-        return str(self.ask("GET", f"messages/{one}")["message"]["state"])
+    def state(self, message_id: str) -> str:
+        return str(self.ask("GET", f"messages/{message_id}")["message"]["state"])
 
 
 def started(line: Line, http: HttpLine, path: str = "/") -> Plant:
@@ -71,7 +71,9 @@ def settings(kafka: Kafka) -> Iterator[dict[str, Any]]:
     route = {"broker": "kafka", "intercept": f"{topic}.delay", "deliver_to": topic}
     mine = {"kafka": {"bootstrap_servers": kafka.url, "group": topic}, "routes": {"payments": route}}
     yield merged(QUICK, mine)
-    kafka_admin.delete_topics(kafka.url, [one for one in kafka_admin.topics(kafka.url) if one.startswith(topic)])
+    kafka_admin.delete_topics(
+        kafka.url, [found_topic for found_topic in kafka_admin.topics(kafka.url) if found_topic.startswith(topic)]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +118,7 @@ def test_many_messages_are_cancelled_by_a_filter_after_a_dry_run(open_page: Open
     page.page.locator("dialog .sample p").first.wait_for()
     count = int(re.findall(r"\d+", page.page.locator("dialog h2").inner_text())[0])
     assert count >= len(meant)
-    assert all(plant.state(one) == "parked" for one in meant)  # a dry run changes nothing
+    assert all(plant.state(message_id) == "parked" for message_id in meant)  # a dry run changes nothing
     confirm(page, "Cancel")
     page.page.locator("dialog").get_by_text("Done").wait_for()
     page.page.keyboard.press("Escape")
@@ -157,16 +159,16 @@ def test_a_cancelled_message_is_restored_after_a_dry_run(open_page: OpenPage, pl
 
 
 def test_a_message_is_rescheduled_from_its_own_page(open_page: OpenPage, plant: Plant) -> None:
-    one = plant.send("payments", "1h", "bill-7")
-    before = plant.ask("GET", f"messages/{one}")["message"]["due_ms"]
-    page = open_page(f"{plant.url}#/messages/{one}")
+    message_id = plant.send("payments", "1h", "bill-7")
+    before = plant.ask("GET", f"messages/{message_id}")["message"]["due_ms"]
+    page = open_page(f"{plant.url}#/messages/{message_id}")
     page.button("Reschedule …").click()
     request = page.page.locator(".command code", has_text="curl -X PATCH")
     assert """-d '{"in":"1h"}'""" in request.inner_text(), "until a moment is chosen"
     page.page.locator("dialog input[list=delays]").fill("6h")
     confirm(page, "Reschedule", "customer asked")
     page.says("rescheduled")
-    after = plant.ask("GET", f"messages/{one}")["message"]["due_ms"]
+    after = plant.ask("GET", f"messages/{message_id}")["message"]["due_ms"]
     assert 4.9 * 3_600_000 < after - before < 5.1 * 3_600_000
     page.go(SCREENS["audit"])
     page.says("customer asked")
@@ -180,7 +182,7 @@ def test_a_dead_letter_is_retried_by_its_reason_and_delivered(open_page: OpenPag
     page.page.locator("dialog .sample p").first.wait_for()
     confirm(page, "Retry")
     page.page.locator("dialog").get_by_text("Done").wait_for()
-    assert [one.body for one in plant.line.receive(1)] == [b"late"]
+    assert [message.body for message in plant.line.receive(1)] == [b"late"]
 
 
 def test_a_paused_route_holds_its_messages_until_it_is_resumed(open_page: OpenPage, plant: Plant) -> None:
@@ -188,9 +190,9 @@ def test_a_paused_route_holds_its_messages_until_it_is_resumed(open_page: OpenPa
     page.button("Pause route orders").click()
     confirm(page, "Pause route")
     page.page.get_by_text("paused", exact=True).first.wait_for()
-    one = plant.send("orders", "4s", "held-1")  # every instance follows within about a second
-    wait_for(lambda: plant.ask("GET", f"messages/{one}")["message"]["held"], "the message is held")
-    page.go(f"#/messages/{one}")
+    message_id = plant.send("orders", "4s", "held-1")  # every instance follows within about a second
+    wait_for(lambda: plant.ask("GET", f"messages/{message_id}")["message"]["held"], "the message is held")
+    page.go(f"#/messages/{message_id}")
     page.says("held: route paused or at max_rate")
     page.go(SCREENS["routes"])
     page.button("Resume route orders").click()
@@ -223,7 +225,9 @@ def test_a_message_is_sent_from_the_page(open_page: OpenPage, plant: Plant) -> N
     page.page.locator("input[list=delays]").fill("1h")
     page.button("Send").click()
     page.says("Life line")
-    assert [one["key"] for one in plant.ask("GET", "messages?key=from-the-page")["messages"]] == ["from-the-page"]
+    assert [message["key"] for message in plant.ask("GET", "messages?key=from-the-page")["messages"]] == [
+        "from-the-page"
+    ]
 
 
 def test_every_screen_opens_on_a_running_bridge_and_axe_finds_nothing(

@@ -111,7 +111,7 @@ class Watched:
         self.page.evaluate(axe)
         found: dict[str, Any] = self.page.evaluate("axe.run()")
         return [
-            f"{one['id']}: {node['html'][:160]} ({node['failureSummary'][:200]})"
-            for one in found["violations"]
-            for node in one["nodes"]
+            f"{violation['id']}: {node['html'][:160]} ({node['failureSummary'][:200]})"
+            for violation in found["violations"]
+            for node in violation["nodes"]
         ]

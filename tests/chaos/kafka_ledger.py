@@ -155,7 +155,7 @@ class KafkaLedger(Accountant):
             self._strangers += 1
             return
         key, value = message.key(), message.value()
-        digest = _digest(key, value, [one for one in headers if one[0] not in _ADDED])
+        digest = _digest(key, value, [header for header in headers if header[0] not in _ADDED])
         receipts = self._receipts.setdefault(number, [])
         if key is not None and not receipts:
             self._order.setdefault((key, int(named["x-delay-due"])), []).append(number)

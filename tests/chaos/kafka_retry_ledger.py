@@ -82,7 +82,7 @@ class KafkaRetryVerdict:
 
     def late(self, share: float, part: int = 0) -> float:
         """A quantile of ``late_ms``; ``part`` 1 for the part before the wait."""
-        return sorted(one[part] for one in self.late_ms)[int(share * (len(self.late_ms) - 1))]
+        return sorted(times[part] for times in self.late_ms)[int(share * (len(self.late_ms) - 1))]
 
     def __str__(self) -> str:
         late, before = (
@@ -127,7 +127,7 @@ class KafkaRetryLedger:
             Producer({"bootstrap.servers": line.url, **_IDEMPOTENT, **_PATIENT}) for _ in "ab"
         )
         self._group, self._other = self._reader(line.topic, back), self._reader(line.topic)
-        self._threads = [threading.Thread(target=one) for one in (self._produce, self._consume, self._look_on)]
+        self._threads = [threading.Thread(target=target) for target in (self._produce, self._consume, self._look_on)]
         self._sent: dict[int, tuple[bytes | None, bytes, Headers]] = {}
         self._confirmed: set[int] = set()
         self._book: dict[int, list[Handled]] = {}
@@ -215,11 +215,11 @@ class KafkaRetryLedger:
         number, told = self._number(message), dict(headers_of(message))
         attempt, public_id = int(told.get("x-retry-attempt") or 0), told.get("x-delay-id") or b""
         history = self._book.setdefault(number, [])
-        before = next((one for one in history if one.attempt == attempt), None)
+        before = next((handled for handled in history if handled.attempt == attempt), None)
         if before is not None:
             self._copies[before.public_id == public_id] += 1
             return
-        kept = [one for one in headers_of(message) if one[0] not in _ADDED]
+        kept = [header for header in headers_of(message) if header[0] not in _ADDED]
         told_right = told.get("x-retry-reason", REASON) == REASON
         if (message.key(), message.value(), kept) != self._sent[number] or not told_right:
             self._mangled.append(number)
@@ -293,8 +293,8 @@ class KafkaRetryLedger:
         return f"failed {failed[near]}, returned {returned[near]}, {history}"
 
     def _judge_one(self, number: int, history: list[Handled], verdict: KafkaRetryVerdict) -> None:
-        attempts, firsts = [one.attempt for one in history], {one.first_failed for one in history[1:]}
-        failed = [one for one in history if not one.accepted]
+        attempts, firsts = [handled.attempt for handled in history], {attempt.first_failed for attempt in history[1:]}
+        failed = [handled for handled in history if not handled.accepted]
         if attempts != list(range(len(history))) or len(firsts) > 1 or len(failed) < len(history) - 1:
             verdict.wrong.append(f"{number}: {history}")
             return

@@ -43,15 +43,15 @@ class Book:
 
     @property
     def lost(self) -> list[bytes]:
-        return [one for one in self.owed if one not in self.arrived]
+        return [number for number in self.owed if number not in self.arrived]
 
     @property
     def copies(self) -> int:
         """Arrivals beyond the first, of messages that their producer sent once."""
-        return sum(count - 1 for one, count in self.arrived.items() if count > 1 and one not in self.repeated)
+        return sum(count - 1 for number, count in self.arrived.items() if count > 1 and number not in self.repeated)
 
     def __str__(self) -> str:
-        again = sum(self.arrived[one] - 1 for one in self.repeated if self.arrived[one] > 1)
+        again = sum(self.arrived[number] - 1 for number in self.repeated if self.arrived[number] > 1)
         return (
             f"owed {len(self.owed)}, arrived {len(self.arrived)}, lost {len(self.lost)}, early {len(self.early)}, "
             f"copies {self.copies}, late at most {self.late_max_s * 1000:.0f} ms; sent again by their producers "
@@ -147,8 +147,8 @@ class PluginTraffic:
                     channel = connection.channel()
                     channel.confirm_delivery()
                     while not self._stop_producing.is_set():
-                        one, due = self._publish(channel, kind, delays_s, open_one)
-                        self.book.owed[one] = due
+                        number, due = self._publish(channel, kind, delays_s, open_one)
+                        self.book.owed[number] = due
                         open_one, sent = None, sent + 1
                         time.sleep(max(0.0, started + sent / rate - time.monotonic()))
             except AMQPError as error:
@@ -187,12 +187,12 @@ class PluginTraffic:
 
     def _on_message(self, channel: Any, method: Any, _: Any, body: bytes) -> None:
         now = time.time()
-        one, due = body.split()
+        number, due = body.split()
         late_s = now - float(due)
         if late_s < -SLACK_S:
             self.book.early.append(late_s)
         self.book.late_max_s = max(self.book.late_max_s, late_s)
-        self.book.arrived[one] += 1
+        self.book.arrived[number] += 1
         channel.basic_ack(method.delivery_tag)
 
 

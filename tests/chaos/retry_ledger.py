@@ -173,7 +173,7 @@ class RetryLedger:
                 assert isinstance(event, Answer)
                 answered = range(lowest, event.tag + 1) if event.multiple else (event.tag,)
                 lowest = event.tag + 1 if event.multiple else lowest
-                numbers = [number for one in answered if (number := open_ones.pop(one, None)) is not None]
+                numbers = [number for answer in answered if (number := open_ones.pop(answer, None)) is not None]
                 if event.taken:
                     self.confirmed.update(numbers)
 
@@ -200,8 +200,8 @@ class RetryLedger:
             connection.reject(message.tag)
         headers = parts(message.properties).headers
         public_id = next((entry[-20:] for entry in headers if entry[1:11] == b"x-delay-id"), b"")
-        one = Delivery(found[0] if found else 0, message.at, message.redelivered, accepted, answered, public_id)
-        self.book.setdefault(number, []).append(one)
+        delivery = Delivery(found[0] if found else 0, message.at, message.redelivered, accepted, answered, public_id)
+        self.book.setdefault(number, []).append(delivery)
         if accepted:
             self._accepted.add(number)
 
@@ -236,7 +236,7 @@ class RetryLedger:
         for number in self.confirmed:
             if number in dead:
                 verdict.dead += 1
-                reached = {one.attempt for one in self.book.get(number, ()) if not one.accepted}
+                reached = {delivery.attempt for delivery in self.book.get(number, ()) if not delivery.accepted}
                 if full not in dead[number] or reached != set(range(len(self._waits_s) + 1)):
                     verdict.wrong.append(f"{number}: {dead[number]}, {self.book.get(number)}")
             elif number not in self._accepted:
@@ -248,21 +248,23 @@ class RetryLedger:
         return verdict
 
     def _judge_one(self, number: int, deliveries: list[Delivery], verdict: RetryVerdict) -> None:
-        once = len({one.attempt for one in deliveries}) == len(deliveries)
+        once = len({delivery.attempt for delivery in deliveries}) == len(deliveries)
         seen: dict[int, set[bytes]] = {}
-        for place, one in enumerate(deliveries):
-            if one.attempt in seen:
-                verdict.redelivered += one.redelivered
-                verdict.copies += not one.redelivered
-                verdict.same_id += not one.redelivered and one.public_id in seen[one.attempt]
-            seen.setdefault(one.attempt, set()).add(one.public_id)
-            if not one.attempt:
+        for place, delivery in enumerate(deliveries):
+            if delivery.attempt in seen:
+                verdict.redelivered += delivery.redelivered
+                verdict.copies += not delivery.redelivered
+                verdict.same_id += not delivery.redelivered and delivery.public_id in seen[delivery.attempt]
+            seen.setdefault(delivery.attempt, set()).add(delivery.public_id)
+            if not delivery.attempt:
                 continue
-            before = [other for other in deliveries[:place] if other.attempt == one.attempt - 1 and not other.accepted]
-            if not before or one.attempt > len(self._waits_s):
-                verdict.wrong.append(f"{number}: attempt {one.attempt} of {deliveries}")
+            before = [
+                other for other in deliveries[:place] if other.attempt == delivery.attempt - 1 and not other.accepted
+            ]
+            if not before or delivery.attempt > len(self._waits_s):
+                verdict.wrong.append(f"{number}: attempt {delivery.attempt} of {deliveries}")
                 continue
-            late_s = one.at - before[0].answered - self._waits_s[one.attempt - 1]
+            late_s = delivery.at - before[0].answered - self._waits_s[delivery.attempt - 1]
             if late_s < -_EXACT_S:
                 verdict.early.append(number)
             if once:

@@ -77,7 +77,9 @@ def start_two(line: Line, dies: bool) -> list[Bridge]:
     """Two instances that share the shards. One that dies does so right after it claimed messages."""
     command = ("tests.chaos.victim", victim.AFTER_CLAIM, "1") if dies else ("bridge.cli", "run")
     two = [line.bridge().start(), line.bridge(command=command).start()]
-    wait_for(lambda: all(0 < len(one.report().get("shards", [])) < 8 for one in two), f"both share: {line.log()}", 40)
+    wait_for(
+        lambda: all(0 < len(bridge.report().get("shards", [])) < 8 for bridge in two), f"both share: {line.log()}", 40
+    )
     return two
 
 

@@ -130,7 +130,7 @@ def test_a_frozen_node_of_a_cluster_holds_up_its_own_shards_alone(
     frozen.resume()
     ended = time.time()
     got += line.receive(len(bodies) - len(got), 30)
-    assert sorted(one.body for one in got) == sorted(bodies), "each of them once"
+    assert sorted(message.body for message in got) == sorted(bodies), "each of them once"
     late = [(shard in cold, at - due) for shard, at, due in map(fate, got) if began < due < ended - 1]
     assert min(at - due for _, at, due in map(fate, got)) >= -0.001
     healthy, held_up = (sorted(seconds for cold, seconds in late if cold is wanted) for wanted in (False, True))

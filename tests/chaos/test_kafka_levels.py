@@ -32,7 +32,7 @@ def test_kills_lose_nothing_deliver_nothing_early_and_copy_only_what_was_in_flig
             came += line.consume(1)
             bridge.kill()
             bridge.start()
-        came += line.consume(lambda found: len({one.value for one in (*came, *found)}) == COUNT)
+        came += line.consume(lambda found: len({record.value for record in (*came, *found)}) == COUNT)
         check(came)
     finally:
         line.close()
@@ -40,11 +40,11 @@ def test_kills_lose_nothing_deliver_nothing_early_and_copy_only_what_was_in_flig
 
 def check(came: list[Came]) -> None:
     ids: dict[bytes, set[bytes | None]] = {}
-    for one in came:
-        _, due = _BODY.unpack(one.value or b"")
-        assert one.at >= due - 0.001, "early"
-        ids.setdefault(one.value or b"", set()).add(one.header("x-delay-id"))
-    assert all(len(one) == 1 for one in ids.values()), "a copy has another id"
+    for record in came:
+        _, due = _BODY.unpack(record.value or b"")
+        assert record.at >= due - 0.001, "early"
+        ids.setdefault(record.value or b"", set()).add(record.header("x-delay-id"))
+    assert all(len(found) == 1 for found in ids.values()), "a copy has another id"
     assert len(came) - len(ids) <= KILLS * COPIED
 
 
@@ -59,7 +59,7 @@ def test_a_killed_broker_loses_nothing_and_makes_nothing_early(own_kafka: Kafka,
         own_kafka.start()
         write(line, range(COUNT // 2, COUNT))
         line.produced()
-        came += line.consume(lambda found: len({one.value for one in (*came, *found)}) == COUNT)
+        came += line.consume(lambda found: len({record.value for record in (*came, *found)}) == COUNT)
         check(came)
     finally:
         line.close()

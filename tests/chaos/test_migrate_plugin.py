@@ -92,9 +92,9 @@ class Moving:
 
 @pytest.fixture
 def moving(broker: RabbitMQ, redis_server: Redis, key_prefix: str, tmp_path: Path) -> Iterator[Moving]:
-    one = Moving(broker, redis_server.url, key_prefix, tmp_path)
-    with one.bridge:
-        yield one
+    moving = Moving(broker, redis_server.url, key_prefix, tmp_path)
+    with moving.bridge:
+        yield moving
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_ten_thousand_waiting_messages_move_under_traffic_with_kills(moving: Mov
     traffic.produce(500, (0.05, 20))
     code, found = moving.run("--apply", "--rabbitmqctl", moving.tool)
     assert code == 1  # the route is the operator's step
-    assert sum(one["waiting"] for one in found) > 9000
+    assert sum(exchange["waiting"] for exchange in found) > 9000
     moving.bridge.start().wait_ready()
     kills = 0
     for _ in range(8):
@@ -134,7 +134,9 @@ def test_ten_thousand_waiting_messages_move_under_traffic_with_kills(moving: Mov
             kills += 1
         ran.communicate()
     code, found = moving.run("--apply", "--rabbitmqctl", moving.tool)
-    print("kills:", kills, "waiting after the move:", [(one["exchange"], one["waiting"]) for one in found])
+    print(
+        "kills:", kills, "waiting after the move:", [(exchange["exchange"], exchange["waiting"]) for exchange in found]
+    )
     assert code == 0
     types = exchange_types(moving)
     assert {name: types[name] for name in OLDS} == {kind_name(kind): kind for kind in BINDINGS}

@@ -82,20 +82,20 @@ class Verdict:
 def judge(owed: Mapping[int, Owed], receipts: Mapping[int, Sequence[Receipt]], strangers: int) -> Verdict:
     """The verdict over all messages by number. ``strangers`` are arrivals without a known number."""
     found = Verdict(strangers=strangers, arrived=len(receipts))
-    for number, one in list(owed.items()):
-        found.owed += bool(one.confirmed_at)
-        found.unconfirmed += not one.confirmed_at
+    for number, debt in list(owed.items()):
+        found.owed += bool(debt.confirmed_at)
+        found.unconfirmed += not debt.confirmed_at
         came = receipts.get(number, ())
-        if one.confirmed_at and not came:
+        if debt.confirmed_at and not came:
             found.lost.append(number)
         if came:
-            _judge_one(found, number, one, came)
+            _judge_one(found, number, debt, came)
     return found
 
 
 def missing(owed: Mapping[int, Owed], receipts: Mapping[int, object]) -> bool:
     """True while anything owed has not arrived."""
-    return any(one.confirmed_at and number not in receipts for number, one in list(owed.items()))
+    return any(debt.confirmed_at and number not in receipts for number, debt in list(owed.items()))
 
 
 def _judge_one(found: Verdict, number: int, owed: Owed, receipts: Sequence[Receipt]) -> None:

@@ -11,24 +11,24 @@ class ClockSteps:
     async def test_an_instance_whose_time_is_an_hour_ahead_is_gone_and_one_that_speaks_again_is_there(
         self, rig: Rig
     ) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
-        await one.meet(60_000, True, "{}")
+        store, other = await rig.open("a"), await rig.open("b")
+        await store.meet(60_000, True, "{}")
         await rig.stretch(HOUR_MS)
         assert (await other.meet(60_000, True, "{}")).able == ["b"]
-        assert (await one.meet(60_000, True, "{}")).able == ["a", "b"]
+        assert (await store.meet(60_000, True, "{}")).able == ["a", "b"]
         assert (await other.meet(60_000, True, "{}")).able == ["a", "b"]
 
     async def test_an_instance_that_was_met_stays_when_the_clock_steps_forward(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
-        await one.meet(60_000, True, "{}")
+        store, other = await rig.open("a"), await rig.open("b")
+        await store.meet(60_000, True, "{}")
         await other.meet(60_000, True, "{}")
         await rig.stretch(-HOUR_MS)
         assert (await other.meet(60_000, True, "{}")).able == ["a", "b"]
 
     async def test_a_drain_that_lasts_an_hour_longer_than_any_is_free(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
-        await park(one, *await rig.overdue(2))
-        await claim(one, limit=1)
+        store, other = await rig.open("a"), await rig.open("b")
+        await park(store, *await rig.overdue(2))
+        await claim(store, limit=1)
         assert (await claim(other)).owner == "a"
         await rig.stretch(HOUR_MS)
         await other.recover([0], LEASE_MS)

@@ -88,10 +88,10 @@ class ColdDeskRig(MemoryDeskRig):
         self.store: ColdStore = ColdStore(self.memory, "tester", journal)
         self.desk = ColdDesk(MemoryDesk(MemoryStore(self.memory, "tester")), journal, "rabbitmq", self.store.loader)
 
-    async def tamper(self, one: bytes, envelope: bytes | None) -> None:
-        await self.store.loader.ids([one])
-        await self.store.loader.settle([one])
-        await super().tamper(one, envelope)
+    async def tamper(self, message_id: bytes, envelope: bytes | None) -> None:
+        await self.store.loader.ids([message_id])
+        await self.store.loader.settle([message_id])
+        await super().tamper(message_id, envelope)
 
 
 class ColdRedisDeskRig(RedisDeskRig):
@@ -111,10 +111,10 @@ class ColdRedisDeskRig(RedisDeskRig):
         await super().open()
         await self.store.open("none", 1, 5000)
 
-    async def tamper(self, one: bytes, envelope: bytes | None) -> None:
-        await self.store.loader.ids([one])
-        await self.store.loader.settle([one])
-        await super().tamper(one, envelope)
+    async def tamper(self, message_id: bytes, envelope: bytes | None) -> None:
+        await self.store.loader.ids([message_id])
+        await self.store.loader.settle([message_id])
+        await super().tamper(message_id, envelope)
 
 
 class ColdStores(MemoryStores):

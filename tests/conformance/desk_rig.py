@@ -37,10 +37,21 @@ class Feature(Enum):
     SERVER_MEMORY = "stats tell the memory of the servers and the size of a message"
 
 
-def _delivered(one: bytes, moments: Sequence[int]) -> HistoryRow:
+def _delivered(message_id: bytes, moments: Sequence[int]) -> HistoryRow:
     received_ms, due_ms, claimed_ms, published_ms, ended_ms = moments
     return HistoryRow(
-        one, "orders", b"k", PastState.DELIVERED, received_ms, due_ms, claimed_ms, published_ms, ended_ms, 0, 7, ""
+        message_id,
+        "orders",
+        b"k",
+        PastState.DELIVERED,
+        received_ms,
+        due_ms,
+        claimed_ms,
+        published_ms,
+        ended_ms,
+        0,
+        7,
+        "",
     )
 
 
@@ -59,7 +70,7 @@ class DeskRig(ABC):
         """Let time pass until the store's clock is beyond a moment that is about now."""
 
     @abstractmethod
-    async def tamper(self, one: bytes, envelope: bytes | None) -> None:
+    async def tamper(self, message_id: bytes, envelope: bytes | None) -> None:
         """Change or delete an envelope by hand."""
 
     @abstractmethod
@@ -91,31 +102,31 @@ class DeskRig(ABC):
         """Claim every message that is due now."""
         await self.pass_by(self.store.clock.now_ms())
         claimed = await self.store.claim(range(SHARDS), 1000, 2**30, 60_000, 60_000)
-        return [claim for one in claimed.values() for claim in one.claims]  # type: ignore[union-attr]
+        return [claim for answer in claimed.values() for claim in answer.claims]  # type: ignore[union-attr]
 
     async def bury(self, reason: str, **more: Any) -> bytes:
         """Park a message and make it a dead letter. Return its id."""
-        one = await self.park(0, **more)
-        (claim,) = [claim for claim in await self.claim() if claim.id == one]
+        message_id = await self.park(0, **more)
+        (claim,) = [claim for claim in await self.claim() if claim.id == message_id]
         await self.store.bury([(claim, reason)])
-        return one
+        return message_id
 
     async def deliver(self, *ended_ms: int, **more: Any) -> list[bytes]:
         """Record deliveries that ended at these moments (ms from now). Return their ids."""
         now_ms = self.store.clock.now_ms()
         found: dict[int, list[HistoryRow]] = {}
         for place, ended in enumerate(ended_ms):
-            one = self.ids.next(now_ms + ended - 50, place % SHARDS)
-            row = _delivered(one, [now_ms + ended - before for before in (50, 10, 8, 5, 0)])
+            message_id = self.ids.next(now_ms + ended - 50, place % SHARDS)
+            row = _delivered(message_id, [now_ms + ended - before for before in (50, 10, 8, 5, 0)])
             found.setdefault(place % SHARDS, []).append(replace(row, **more))
         pieces = {shard: [Piece(len(rows), b"".join(map(pack_entry, rows)))] for shard, rows in found.items()}
         await self.store.record(pieces, HISTORY_LIMITS.most)
         return [row.id for rows in found.values() for row in rows]
 
-    def piece(self, one: bytes) -> Piece:
+    def piece(self, message_id: bytes) -> Piece:
         """Return a delivery that ended now."""
         now_ms = self.store.clock.now_ms()
-        return Piece(1, pack_entry(_delivered(one, [now_ms] * 5)))
+        return Piece(1, pack_entry(_delivered(message_id, [now_ms] * 5)))
 
     async def past(self, most: int = 10**6, after: PastCursor | None = None, **wanted: Any) -> list[HistoryRow]:
         """Return at most ``most`` entries of the history, newest first."""
@@ -129,7 +140,7 @@ class DeskRig(ABC):
     async def states(self, *ids: bytes) -> list[str]:
         """Return the state of each message, or "none"."""
         found = {row.id: row.state.value for row in await self.desk.look(ids, 0)}
-        return [found.get(one, "none") for one in ids]
+        return [found.get(message_id, "none") for message_id in ids]
 
     async def listed(self, state: State, wanted: Filter = ALL, most: int = 10**6) -> list[Row]:
         """Return at most ``most`` rows of a list."""
@@ -153,12 +164,12 @@ class MemoryDeskRig(DeskRig):
     async def pass_by(self, moment_ms: int) -> None:
         self.clock.advance(max(0, moment_ms + 1 - self.memory.now_ms()))
 
-    async def tamper(self, one: bytes, envelope: bytes | None) -> None:
-        messages = self.memory.shards[shard_of(one)].messages
+    async def tamper(self, message_id: bytes, envelope: bytes | None) -> None:
+        messages = self.memory.shards[shard_of(message_id)].messages
         if envelope is None:
-            del messages[one]
+            del messages[message_id]
         else:
-            messages[one] = envelope
+            messages[message_id] = envelope
 
     async def silence(self) -> None:
         self.clock.advance(HOUR_MS)
@@ -202,16 +213,16 @@ class RedisDeskRig(DeskRig):
         while await self.desk.now_ms() <= moment_ms:
             pass
 
-    async def tamper(self, one: bytes, envelope: bytes | None) -> None:
+    async def tamper(self, message_id: bytes, envelope: bytes | None) -> None:
         if envelope is None:
-            await self.client.hdel(self.keys_of(one).messages, one)
+            await self.client.hdel(self.keys_of(message_id).messages, message_id)
         else:
-            await self.client.hset(self.keys_of(one).messages, one, envelope)
+            await self.client.hset(self.keys_of(message_id).messages, message_id, envelope)
 
     async def silence(self) -> None:
         for name in await self.client.zrange(self.keys.instances, 0, -1):
             await self.client.zadd(self.keys.instances, {name: 1})
 
-    def keys_of(self, one: bytes) -> ShardKeys:
+    def keys_of(self, message_id: bytes) -> ShardKeys:
         """Return the keys of a message's shard."""
-        return self.keys.shards[shard_of(one)]
+        return self.keys.shards[shard_of(message_id)]

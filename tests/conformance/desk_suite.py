@@ -80,12 +80,12 @@ class List:
         assert await ids(route="nothing") == []
 
     async def test_a_filter_on_due_moments_goes_by_the_next_try(self, desk_rig: DeskRig) -> None:
-        one = await desk_rig.park(0)
+        message_id = await desk_rig.park(0)
         (claim,) = await desk_rig.claim()
         await desk_rig.store.release([Release(claim, HOUR_MS, 1, "unroutable: no queue")])
         now_ms = await desk_rig.desk.now_ms()
         (row,) = await desk_rig.listed(State.PARKED, Filter(due_from_ms=now_ms + HOUR_MS // 2))
-        assert (row.id, row.tries) == (one, 1)
+        assert (row.id, row.tries) == (message_id, 1)
         assert row.due_ms < now_ms < row.at_ms
         assert await desk_rig.listed(State.PARKED, Filter(due_before_ms=now_ms + HOUR_MS // 2)) == []
 
@@ -131,14 +131,14 @@ class List:
     async def test_an_envelope_that_cannot_be_opened_is_listed_shown_and_cancelled(
         self, desk_rig: DeskRig, envelope: bytes, reason: str
     ) -> None:
-        one = await desk_rig.park()
-        await desk_rig.tamper(one, envelope)
+        message_id = await desk_rig.park()
+        await desk_rig.tamper(message_id, envelope)
         (row,) = await desk_rig.listed(State.PARKED)
-        assert (row.id, row.route, row.key, row.broker) == (one, "", b"", "")
+        assert (row.id, row.route, row.key, row.broker) == (message_id, "", b"", "")
         assert row.reason.startswith(reason)
-        (row,) = await desk_rig.desk.look([one], -1)
+        (row,) = await desk_rig.desk.look([message_id], -1)
         assert (row.payload, row.size) == (envelope, len(envelope))
-        assert await desk_rig.desk.cancel([one]) == {one: "parked"}
+        assert await desk_rig.desk.cancel([message_id]) == {message_id: "parked"}
         assert await desk_rig.listed(State.PARKED) == []
 
 
@@ -146,8 +146,8 @@ class Show:
     """``look``: messages by id."""
 
     async def test_a_message_is_shown_with_all_its_payload(self, desk_rig: DeskRig) -> None:
-        one = await desk_rig.park(key=b"order-1", payload=b"\1k" + bytes(range(256)) * 100)
-        (row,) = await desk_rig.desk.look([one], -1)
+        message_id = await desk_rig.park(key=b"order-1", payload=b"\1k" + bytes(range(256)) * 100)
+        (row,) = await desk_rig.desk.look([message_id], -1)
         assert row.payload == b"\1k" + bytes(range(256)) * 100
         assert (row.state, row.route, row.key, row.tries) == (State.PARKED, "orders", b"order-1", 0)
 
@@ -161,30 +161,30 @@ class Show:
         assert buried.reason == "unroutable: no queue is bound"
 
     async def test_ids_without_a_message_are_left_out(self, desk_rig: DeskRig) -> None:
-        one = await desk_rig.park()
-        nothing, no_shard = one[:-2] + b"00", one[:-2] + b"vv"
-        assert [row.id for row in await desk_rig.desk.look([no_shard, one, nothing], 0)] == [one]
+        message_id = await desk_rig.park()
+        nothing, no_shard = message_id[:-2] + b"00", message_id[:-2] + b"vv"
+        assert [row.id for row in await desk_rig.desk.look([no_shard, message_id, nothing], 0)] == [message_id]
 
 
 class Find:
     """``find``: messages by the producer's key."""
 
     async def test_a_message_is_found_by_its_key_on_its_route_until_it_is_gone(self, desk_rig: DeskRig) -> None:
-        one = await desk_rig.park(key=b"a")
+        message_id = await desk_rig.park(key=b"a")
         other = await desk_rig.park(key=b"a", route="payments", order_key=b"another shard")
-        assert (await desk_rig.desk.find("orders", b"a")).ids == [one]
+        assert (await desk_rig.desk.find("orders", b"a")).ids == [message_id]
         assert (await desk_rig.desk.find("payments", b"a")).ids == [other]
         assert (await desk_rig.desk.find("orders", b"b")).ids == []
-        await desk_rig.desk.cancel([one])
+        await desk_rig.desk.cancel([message_id])
         assert (await desk_rig.desk.find("orders", b"a")).ids == []
 
     async def test_many_messages_with_one_message_id_are_counted_and_listed_by_it(self, desk_rig: DeskRig) -> None:
         store = desk_rig.store
         batch, shard, field = Batch(store.new_token()), 0, index_field(b"orders", b"load")
         for _ in range(20):
-            one = desk_rig.ids.next(store.clock.now_ms(), shard)
-            batch.messages.append((one, 2**42, seal(2**42, 0, b"orders", b"load", b"", b"\1k")))
-            batch.found[field] = batch.found.get(field, b"") + one
+            message_id = desk_rig.ids.next(store.clock.now_ms(), shard)
+            batch.messages.append((message_id, 2**42, seal(2**42, 0, b"orders", b"load", b"", b"\1k")))
+            batch.found[field] = batch.found.get(field, b"") + message_id
         await store.park({shard: batch})
         found = await desk_rig.desk.find("orders", b"load")
         assert (found.ids, found.unlisted) == ([], 20)
@@ -206,10 +206,10 @@ class Change:
         assert (await desk_rig.desk.find("orders", b"a")).ids == []
 
     async def test_reschedule_changes_the_due_moment_and_the_next_try(self, desk_rig: DeskRig) -> None:
-        one = await desk_rig.park(HOUR_MS)
+        message_id = await desk_rig.park(HOUR_MS)
         due_ms = desk_rig.store.clock.now_ms() + 2 * HOUR_MS
-        assert await desk_rig.desk.reschedule([one], due_ms) == {one: "parked"}
-        (row,) = await desk_rig.desk.look([one], 0)
+        assert await desk_rig.desk.reschedule([message_id], due_ms) == {message_id: "parked"}
+        (row,) = await desk_rig.desk.look([message_id], 0)
         assert (row.due_ms, row.at_ms) == (due_ms, due_ms)
 
     async def test_deliver_makes_a_message_due_now_and_wakes_the_instance_of_its_shard(self, desk_rig: DeskRig) -> None:
@@ -217,13 +217,13 @@ class Change:
         listening = asyncio.create_task(desk_rig.store.listen(lambda shard, ms: heard.put_nowait((shard, ms))))
         try:
             for nearer in range(100):  # until the subscription is in place, and parking is heard too
-                one = await desk_rig.park(HOUR_MS - nearer * 1000)
+                message_id = await desk_rig.park(HOUR_MS - nearer * 1000)
                 try:
                     await asyncio.wait_for(heard.get(), 0.1)
                     break
                 except TimeoutError:
                     pass
-            assert await desk_rig.desk.reschedule([one], 0) == {one: "parked"}
+            assert await desk_rig.desk.reschedule([message_id], 0) == {message_id: "parked"}
             now_ms = await desk_rig.desk.now_ms()
             while (hint := await asyncio.wait_for(heard.get(), 5))[1] > now_ms:
                 pass  # of a message parked before
@@ -231,7 +231,7 @@ class Change:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
         assert hint[0] == shard_for(b"k", SHARDS)
-        assert [claim.id for claim in await desk_rig.claim()] == [one]
+        assert [claim.id for claim in await desk_rig.claim()] == [message_id]
 
     async def test_only_parked_messages_are_rescheduled(self, desk_rig: DeskRig) -> None:
         dead = await desk_rig.bury("why: not")
@@ -256,14 +256,14 @@ class Send:
 
     async def test_a_message_is_parked_with_everything_it_was_given(self, desk_rig: DeskRig) -> None:
         due_ms = desk_rig.store.clock.now_ms() + HOUR_MS
-        one = await desk_rig.park(due_ms=due_ms, key=b"order-1", payload=b"\1kbody")
-        (row,) = await desk_rig.desk.look([one], -1)
+        message_id = await desk_rig.park(due_ms=due_ms, key=b"order-1", payload=b"\1kbody")
+        (row,) = await desk_rig.desk.look([message_id], -1)
         assert (row.due_ms, row.key, row.payload) == (due_ms, b"order-1", b"\1kbody")
-        assert (await desk_rig.desk.find("orders", b"order-1")).ids == [one]
+        assert (await desk_rig.desk.find("orders", b"order-1")).ids == [message_id]
 
     async def test_a_due_moment_in_the_past_means_now(self, desk_rig: DeskRig) -> None:
-        one = await desk_rig.park(-HOUR_MS)
-        (row,) = await desk_rig.desk.look([one], 0)
+        message_id = await desk_rig.park(-HOUR_MS)
+        (row,) = await desk_rig.desk.look([message_id], 0)
         assert abs(await desk_rig.desk.now_ms() - row.due_ms) < 60_000
 
     @pytest.mark.parametrize("order_key", [b"k", b"another shard"])
@@ -337,7 +337,7 @@ class Count:
     @pytest.mark.parametrize("way", ["settled", "bury", "cancel", "reschedule", "held", "replaced", "by hand"])
     async def test_a_refused_message_counts_until_it_waits_for_no_other_try(self, desk_rig: DeskRig, way: str) -> None:
         store, desk = desk_rig.store, desk_rig.desk
-        one = await desk_rig.park(0, key=b"a key")
+        message_id = await desk_rig.park(0, key=b"a key")
         await desk_rig.park(0, key=b"another key")
         await store.release([Release(claim, 0, 1, "unroutable: no queue") for claim in await desk_rig.claim()])
         assert (await desk.stats()).refused == 2
@@ -345,20 +345,20 @@ class Count:
         assert (await desk.stats()).overdue == 2, "refused messages are overdue during a try, and each counts once"
         match way:
             case "settled":
-                await store.settle([claims[one]])
+                await store.settle([claims[message_id]])
             case "bury":
-                await store.bury([(claims[one], "unroutable: no queue")])
+                await store.bury([(claims[message_id], "unroutable: no queue")])
             case "held":
-                await store.hold([(claims[one], "")])
+                await store.hold([(claims[message_id], "")])
             case "cancel":
-                await desk.cancel([one])
+                await desk.cancel([message_id])
             case "reschedule":
-                await desk.reschedule([one], await desk.now_ms() + HOUR_MS)
+                await desk.reschedule([message_id], await desk.now_ms() + HOUR_MS)
             case "replaced":
                 await desk_rig.park(key=b"a key")
             case "by hand":
                 await store.release([Release(claim, 60_000, 1, "") for claim in claims.values()])
-                await desk_rig.tamper(one, None)
+                await desk_rig.tamper(message_id, None)
                 await store.recover(range(SHARDS), LEASE_MS)
         stats = await desk.stats()
         assert (stats.refused, stats.by_route["orders"].refused) == (1, 1)
@@ -486,7 +486,7 @@ class CountByRoute:
 
     async def counts(self, desk_rig: DeskRig) -> dict[str, tuple[int, int]]:
         routes = (await desk_rig.desk.stats()).by_route
-        return {name: (one.parked, one.dead) for name, one in routes.items()}
+        return {name: (stats.parked, stats.dead) for name, stats in routes.items()}
 
     async def test_the_messages_of_each_route_are_counted_through_every_move(self, desk_rig: DeskRig) -> None:
         rig, store = desk_rig, desk_rig.store
@@ -513,8 +513,8 @@ class CountByRoute:
         await desk_rig.park(key=b"a")
         batch, field = Batch(desk_rig.store.new_token()), index_field(b"orders", b"a")
         for position, mode in enumerate(("keep", "reject", "replace", "replace"), 1):
-            one = desk_rig.ids.next(desk_rig.store.clock.now_ms(), shard_for(b"k", SHARDS))
-            batch.messages.append((one, 2**42, seal(2**42, 0, b"orders", b"a", b"", b"\1k")))
+            message_id = desk_rig.ids.next(desk_rig.store.clock.now_ms(), shard_for(b"k", SHARDS))
+            batch.messages.append((message_id, 2**42, seal(2**42, 0, b"orders", b"a", b"", b"\1k")))
             batch.keyed.append(Keyed(position, field, mode))
         await desk_rig.store.park({shard_for(b"k", SHARDS): batch})
         assert await self.counts(desk_rig) == {"orders": (1, 0)}
@@ -559,9 +559,9 @@ class Order:
 
     async def hold(self, desk_rig: DeskRig, reason: str = "", **more: Any) -> Row:
         """Park a message that is due, and hold it as the claim loop does."""
-        one = await desk_rig.park(0, **more)
+        message_id = await desk_rig.park(0, **more)
         await desk_rig.store.hold((claim, reason) for claim in await desk_rig.claim())
-        (row,) = await desk_rig.desk.look([one], 0)
+        (row,) = await desk_rig.desk.look([message_id], 0)
         return row
 
     async def test_an_order_is_kept_until_the_route_runs_again(self, desk_rig: DeskRig) -> None:
@@ -594,12 +594,12 @@ class Order:
         row = await self.hold(desk_rig)
         assert (row.state, row.held, row.at_ms) == (State.PARKED, True, row.due_ms)
         later = await desk_rig.park(HOUR_MS)
-        assert [(one.id, one.held) for one in await desk_rig.listed(State.PARKED)] == [(row.id, True), (later, False)]
+        assert [(row.id, row.held) for row in await desk_rig.listed(State.PARKED)] == [(row.id, True), (later, False)]
         due = Filter(due_from_ms=row.due_ms, due_before_ms=row.due_ms + 1)
-        assert [one.id for one in await desk_rig.listed(State.PARKED, due)] == [row.id]
+        assert [row.id for row in await desk_rig.listed(State.PARKED, due)] == [row.id]
         assert await desk_rig.listed(State.PARKED, Filter(due_before_ms=row.due_ms)) == []
         after = Filter(due_from_ms=row.due_ms + 1)
-        assert [one.id for one in await desk_rig.listed(State.PARKED, after)] == [later]
+        assert [row.id for row in await desk_rig.listed(State.PARKED, after)] == [later]
 
     async def test_a_held_message_is_counted_as_held_and_is_not_overdue(self, desk_rig: DeskRig) -> None:
         row = await self.hold(desk_rig)

@@ -114,8 +114,20 @@ class SinkRig(EndRig, ABC):
 
     def letter(self, body: bytes = b"body", route: str = "orders") -> Claim:
         """Return a letter with an id of its own."""
-        one = b"%020d" % next(self._numbers)
-        return Claim(one, 0, b"token678", 1_700_000_000_000, 0, 0, route, b"", self.pack(body), one, time.monotonic())
+        message_id = b"%020d" % next(self._numbers)
+        return Claim(
+            message_id,
+            0,
+            b"token678",
+            1_700_000_000_000,
+            0,
+            0,
+            route,
+            b"",
+            self.pack(body),
+            message_id,
+            time.monotonic(),
+        )
 
     def lost_letter(self) -> Claim:
         """Return a letter for a destination that does not exist. Publish it before any other."""
@@ -211,9 +223,9 @@ class MemorySinkRig(SinkRig):
         return super().lost_letter()
 
     async def received(self, number: int) -> list[bytes]:
-        return [one.payload for one in self.sink.published if one.route != "lost"][:number]
+        return [claim.payload for claim in self.sink.published if claim.route != "lost"][:number]
 
 
 def bodies(rig: SourceRig, deliveries: list[Delivery]) -> list[bytes]:
     """Return the bodies of deliveries."""
-    return [rig.body(one) for one in deliveries]
+    return [rig.body(delivery) for delivery in deliveries]

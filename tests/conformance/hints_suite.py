@@ -16,31 +16,31 @@ class Hints:
     """A hint names the moment that is next in a shard."""
 
     async def test_a_nearer_due_moment_is_heard_of_and_a_later_one_is_not(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
+        store, other = await rig.open("a"), await rig.open("b")
         far_ms = await rig.now_ms() + HOUR_MS
         heard: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
         listening = asyncio.create_task(other.listen(lambda shard, due_ms: heard.put_nowait((shard, due_ms))))
         try:
             # Hints are lost until the subscription is in place.
             for nearer in count():
-                await park(one, rig.message(far_ms - nearer, 1), shard=1)
+                await park(store, rig.message(far_ms - nearer, 1), shard=1)
                 try:
                     assert (await asyncio.wait_for(heard.get(), 0.05))[0] == 1
                     break
                 except TimeoutError:
                     assert nearer < 100
-            await park(one, rig.message(far_ms + 1, 1), shard=1)  # later: no hint
-            await park(one, rig.message(far_ms - 1000, 1), shard=1)
+            await park(store, rig.message(far_ms + 1, 1), shard=1)  # later: no hint
+            await park(store, rig.message(far_ms - 1000, 1), shard=1)
             while (hint := await asyncio.wait_for(heard.get(), 5)) != (1, far_ms - 1000):
                 assert hint[1] <= far_ms, "a hint of an earlier call, which arrived late"
             # The first of this call is replaced by the second: the hint names what is there, not what was.
-            batch = Batch(one.new_token())
+            batch = Batch(store.new_token())
             batch.messages = [rig.message(far_ms - 3000, 1), rig.message(far_ms - 2000, 1)]
             batch.keyed = [Keyed(1, FIELD, "replace"), Keyed(2, FIELD, "replace")]
-            await one.park({1: batch})
+            await store.park({1: batch})
             assert await asyncio.wait_for(heard.get(), 5) == (1, far_ms - 2000)
-            await claim(one, 1)
-            await one.hand_over([1])
+            await claim(store, 1)
+            await store.hand_over([1])
             assert await asyncio.wait_for(heard.get(), 5) == (1, 0)
         finally:
             listening.cancel()

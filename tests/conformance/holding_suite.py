@@ -40,29 +40,35 @@ class Holding:
 
     async def test_a_held_message_is_not_claimed_until_it_is_let_go_and_keeps_its_moment(self, rig: Rig) -> None:
         store = await rig.open()
-        [one] = await rig.overdue()
-        await self.held(rig, store, one)
+        [message_id] = await rig.overdue()
+        await self.held(rig, store, message_id)
         claimed = await claim(store)
         assert (claimed.claims, claimed.next_due_ms) == ([], None)
-        assert await rig.word(one[0]) == "parked"
-        assert await self.step(store) == LetGo(True, 1, one[1], (one[1], one[0]), True, frozenset())
+        assert await rig.word(message_id[0]) == "parked"
+        assert await self.step(store) == LetGo(
+            True, 1, message_id[1], (message_id[1], message_id[0]), True, frozenset()
+        )
         [again] = (await claim(store)).claims
-        assert (again.id, again.due_ms, again.tries, again.payload) == (one[0], one[1], 0, b"body")
+        assert (again.id, again.due_ms, again.tries, again.payload) == (message_id[0], message_id[1], 0, b"body")
 
     async def test_held_messages_are_let_go_in_their_order_and_other_routes_stay(self, rig: Rig) -> None:
         store = await rig.open()
         now_ms = await rig.now_ms()
         messages = [rig.message(now_ms - 9 + n // 4, route=(b"orders", b"bills")[n % 2]) for n in range(30)]
-        order = [one for one, _, _ in sorted(messages, key=lambda one: (one[1], one[0]))]
+        order = [message for message, _, _ in sorted(messages, key=lambda message: (message[1], message[0]))]
         assert await self.held(rig, store, *messages) == order
-        orders = [one for one in order if messages[[m[0] for m in messages].index(one)][2][20:26] == b"orders"]
+        orders = [
+            message_id
+            for message_id in order
+            if messages[[m[0] for m in messages].index(message_id)][2][20:26] == b"orders"
+        ]
         rests = await self.let_go(store, 7, ["bills"])
         assert len(rests) > 3
         assert {frozenset({"orders", "bills"})} <= set(rests) <= {frozenset({"orders", "bills"}), frozenset({"bills"})}
         assert rests[-1] == {"bills"}
         assert ids(await claim(store)) == orders
         await self.let_go(store, 7)
-        assert ids(await claim(store)) == [one for one in order if one not in orders]
+        assert ids(await claim(store)) == [message_id for message_id in order if message_id not in orders]
 
     async def test_many_held_messages_of_one_moment_are_let_go_in_steps_past_those_that_stay(self, rig: Rig) -> None:
         store = await rig.open()
@@ -71,15 +77,15 @@ class Holding:
         go = [rig.message(due_ms) for _ in range(20)]
         await self.held(rig, store, *stay, *go)
         await self.let_go(store, 6, ["bills"])
-        assert ids(await claim(store)) == [one[0] for one in go]
+        assert ids(await claim(store)) == [message[0] for message in go]
 
     async def test_a_shard_that_another_instance_drains_is_left_alone(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
+        store, other = await rig.open("a"), await rig.open("b")
         [message] = await rig.overdue()
-        await self.held(rig, one, message)
+        await self.held(rig, store, message)
         assert await self.step(other) == LetGo(False, 0, None, FIRST_HELD, False, frozenset())
-        assert (await claim(one)).claims == []
-        await one.hand_over([0])
+        assert (await claim(store)).claims == []
+        await store.hand_over([0])
         assert (await self.step(other)).first_ms == message[1]
 
     async def test_a_held_message_is_cancelled_rescheduled_and_replaced_like_any_parked_one(self, rig: Rig) -> None:
@@ -103,7 +109,7 @@ class Holding:
         now_ms = await rig.now_ms()
         messages = [rig.message(now_ms - 900 + n, route=(b"orders", b"bills")[n % 2]) for n in range(12)]
         await self.held(rig, store, *messages)
-        orders = [one for one, _, envelope in messages if envelope[20:26] == b"orders"]
+        orders = [message for message, _, envelope in messages if envelope[20:26] == b"orders"]
         reply = await self.step(store, HeldStep(FIRST_HELD, {"orders": 2}, False), gap_us=1000)
         assert (reply.owned, reply.moved, reply.ended, reply.rest) == (True, 2, False, frozenset({"orders", "bills"}))
         assert reply.last >= (now_ms - 898, orders[1])

@@ -42,7 +42,7 @@ def entry(
 def move(state: Written | None, *entries: JournalEntry, at_ms: int = DUE_MS, **facts: object) -> StoreMove:
     """What happened to these messages."""
     name = state.name.lower() if state is not None else "rescheduled"
-    return StoreMove([one.id for one in entries], next(_MOVES), at_ms, name, state, **facts)  # type: ignore[arg-type]
+    return StoreMove([entry.id for entry in entries], next(_MOVES), at_ms, name, state, **facts)  # type: ignore[arg-type]
 
 
 async def waiting(journal: Journal, wanted: JournalFilter = WAITING) -> list[bytes]:
@@ -95,7 +95,7 @@ class JournalSuite:
         while page := await journal.page(WAITING, place, 4):
             place = page[-1].due_ms, page[-1].id
             found += [row.id for row in page]
-        assert found == [one.id for one in sorted(entries, key=lambda one: (one.due_ms, one.id))]
+        assert found == [entry.id for entry in sorted(entries, key=lambda entry: (entry.due_ms, entry.id))]
 
     async def test_what_was_delivered_cancelled_or_replaced_waits_no_more(self, journal: Journal) -> None:
         delivered, cancelled, replaced, kept = (entry() for _ in range(4))
@@ -261,7 +261,7 @@ class JournalSuite:
     async def test_a_move_ends_a_cold_row_as_any_other(self, journal: Journal) -> None:
         cold = [entry() for _ in range(3)]
         await journal.write(cold)
-        await journal.shift([one.id for one in cold], Written.WAITING, Written.COLD)
+        await journal.shift([entry.id for entry in cold], Written.WAITING, Written.COLD)
         await journal.record([move(None, cold[0], due_ms=DUE_MS + 7), move(Written.DELIVERED, cold[1])])
         assert [(row.id, row.due_ms) for row in await journal.page(COLD, START, 10)] == [
             (cold[2].id, DUE_MS),
@@ -273,7 +273,7 @@ class JournalSuite:
         cold = [entry(DUE_MS + n, key=b"k", route=route) for n, route in enumerate(["orders", "orders", "bills"])]
         hot, found = entry(key=b"k"), entry(DUE_MS + 9, key=found_key(b"k"))
         await journal.write([*cold, hot, found])
-        await journal.shift([one.id for one in [*cold, found]], Written.WAITING, Written.COLD)
+        await journal.shift([entry.id for entry in [*cold, found]], Written.WAITING, Written.COLD)
         named = await journal.named([("orders", b"k"), ("orders", b"other")], 10)
         assert {row.id: row.size for row in named} == {row.id: len(row.envelope) for row in [*cold[:2], found]}
         assert len(await journal.named([("orders", b"k"), ("bills", b"k")], 2)) == 3

@@ -26,12 +26,12 @@ class Origins:
     """A record that was dealt with is passed over, whichever call and whichever instance brings it again."""
 
     async def test_a_record_is_parked_once(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
+        opened, other = await rig.open("a"), await rig.open("b")
         first, second = await rig.overdue(2)
-        assert await park(one, first, origins=at(100)) == Parked((), (), ())
-        for store in (one, other):
+        assert await park(opened, first, origins=at(100)) == Parked((), (), ())
+        for store in (opened, other):
             assert await park(store, second, origins=at(100)) == Parked((), (), (1,))
-        assert ids(await claim(one)) == [first[0]]
+        assert ids(await claim(opened)) == [first[0]]
         assert await rig.word(second[0]) == "none"
         assert (await rig.counts())["parked"] == 1
 
@@ -120,9 +120,9 @@ class Origins:
         assert await park(store, again, keyed=[Keyed(1, FIELD, "keep")], origins=at(101)) == Parked((), (), (1,))
 
     async def test_a_record_is_rejected_once(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
+        store, other = await rig.open("a"), await rig.open("b")
         messages = await rig.overdue(3)
-        assert await one.reject(0, one.new_token(), [row(messages[0])], at(100)) == ()
+        assert await store.reject(0, store.new_token(), [row(messages[0])], at(100)) == ()
         token = other.new_token()
         for _ in range(2):
             assert await other.reject(0, token, list(map(row, messages[1:])), at(100, 101)) == (1,)
@@ -130,18 +130,18 @@ class Origins:
         assert (await rig.counts())["dead"] == 2
 
     async def test_what_is_owed_a_dead_letter_is_new_for_the_next_call(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
+        store, other = await rig.open("a"), await rig.open("b")
         messages = await rig.overdue(6)
-        await park(one, *messages[:2], origins=at(100, 102), owed=at(101))
-        assert await one.done(0, at(100, 101, 102, 103)) == {*at(100, 102)}
+        await park(store, *messages[:2], origins=at(100, 102), owed=at(101))
+        assert await store.done(0, at(100, 101, 102, 103)) == {*at(100, 102)}
 
         # It crashed here. The next one reads the three again, and then the first one comes back to life.
         again = await park(other, *messages[2:4], origins=at(100, 102), owed=at(101))
         assert again.before == (1, 2)
         assert await other.reject(0, other.new_token(), [row(messages[4])], at(101)) == ()
-        assert await one.reject(0, one.new_token(), [row(messages[5])], at(101)) == (1,)
+        assert await store.reject(0, store.new_token(), [row(messages[5])], at(101)) == (1,)
         assert (await rig.counts())["dead"] == 1
-        assert await one.done(0, at(100, 101, 102, 103)) == {*at(100, 101, 102)}
+        assert await store.done(0, at(100, 101, 102, 103)) == {*at(100, 101, 102)}
 
     async def test_what_was_rejected_is_owed_nothing_when_it_is_read_again(self, rig: Rig) -> None:
         store = await rig.open()

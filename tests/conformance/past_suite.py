@@ -19,9 +19,9 @@ class History:
     """``history``: what became of messages."""
 
     async def test_a_delivered_message_is_found_with_its_moments(self, desk_rig: DeskRig) -> None:
-        (one,) = await desk_rig.deliver(0, key=b"order-1", tries=2, size=123)
-        (row,) = await desk_rig.past(id=one)
-        assert (row.id, row.route, row.key, row.state) == (one, "orders", b"order-1", PastState.DELIVERED)
+        (message_id,) = await desk_rig.deliver(0, key=b"order-1", tries=2, size=123)
+        (row,) = await desk_rig.past(id=message_id)
+        assert (row.id, row.route, row.key, row.state) == (message_id, "orders", b"order-1", PastState.DELIVERED)
         assert row.claimed_ms is not None
         assert row.published_ms is not None
         assert row.received_ms < row.due_ms < row.claimed_ms < row.published_ms < row.ended_ms
@@ -33,13 +33,17 @@ class History:
         cancelled = await desk_rig.park(key=b"b")
         await desk_rig.desk.cancel([cancelled], "wrong order")
         rows = {row.id: row for row in await desk_rig.past()}
-        assert {one: row.state.value for one, row in rows.items()} == {
+        assert {message_id: row.state.value for message_id, row in rows.items()} == {
             dead: "dead",
             replaced: "replaced",
             cancelled: "cancelled",
         }
-        assert [rows[one].reason for one in (dead, replaced, cancelled)] == ["unroutable: no queue", "", "wrong order"]
-        assert [rows[one].key for one in (dead, replaced, cancelled)] == [b"a", b"b", b"b"]
+        assert [rows[message_id].reason for message_id in (dead, replaced, cancelled)] == [
+            "unroutable: no queue",
+            "",
+            "wrong order",
+        ]
+        assert [rows[message_id].key for message_id in (dead, replaced, cancelled)] == [b"a", b"b", b"b"]
         for row in rows.values():
             assert (row.route, row.size, row.claimed_ms, row.published_ms) == ("orders", 12, None, None)
             # The nodes of a Cluster are asked for the time one by one, on a machine that may stand still in between.
@@ -51,10 +55,10 @@ class History:
         assert [(row.id, row.state) for row in await desk_rig.past()] == [(first, PastState.REPLACED)]
 
     async def test_a_message_that_cannot_be_opened_is_found_by_its_id(self, desk_rig: DeskRig) -> None:
-        one = await desk_rig.park()
-        await desk_rig.tamper(one, b"\x63whatever")
-        await desk_rig.desk.cancel([one])
-        (row,) = await desk_rig.past(id=one)
+        message_id = await desk_rig.park()
+        await desk_rig.tamper(message_id, b"\x63whatever")
+        await desk_rig.desk.cancel([message_id])
+        (row,) = await desk_rig.past(id=message_id)
         assert (row.route, row.key, row.state) == ("", b"", PastState.CANCELLED)
 
     async def test_entries_of_all_shards_come_newest_first(self, desk_rig: DeskRig) -> None:
@@ -101,7 +105,7 @@ class History:
 
     async def test_a_shard_keeps_the_newest_up_to_its_number(self, desk_rig: DeskRig) -> None:
         ids = [desk_rig.ids.next(desk_rig.store.clock.now_ms(), 0) for _ in range(10)]
-        kept = [(await desk_rig.store.record({0: [desk_rig.piece(one)]}, 4))[0] for one in ids]
+        kept = [(await desk_rig.store.record({0: [desk_rig.piece(message_id)]}, 4))[0] for message_id in ids]
         assert kept == [1, 2, 3, *[4] * 7]
         assert sorted(row.id for row in await desk_rig.past()) == ids[-4:]
 
@@ -124,11 +128,11 @@ class Counts:
                     DeliveryCount(at_ms + SLOT_MS, "a route", 3, 7),
                 ]
             )
-        one = PastSlot(at_ms, "orders", (10, *[0] * (PLACES - 2), 2))
+        past_slot = PastSlot(at_ms, "orders", (10, *[0] * (PLACES - 2), 2))
         other = PastSlot(at_ms + SLOT_MS, "a route", (0, 0, 0, 14, *[0] * (PLACES - 4)))
         desk = desk_rig.desk
-        assert await desk.past(at_ms, at_ms + SLOT_MS, SLOT_MS) == [one, other]
-        assert await desk.past(at_ms, at_ms, SLOT_MS) == [one]
+        assert await desk.past(at_ms, at_ms + SLOT_MS, SLOT_MS) == [past_slot, other]
+        assert await desk.past(at_ms, at_ms, SLOT_MS) == [past_slot]
         assert await desk.past(at_ms + 1, at_ms + SLOT_MS, SLOT_MS) == [other]
         for step_ms in (10 * SLOT_MS, SLOT_HOUR_MS, 24 * SLOT_HOUR_MS):
             first_ms = at_ms // step_ms * step_ms

@@ -143,5 +143,7 @@ class RabbitSinkRig(SinkRig):
             message = self._queues.client.get(self._queues.names[0])
             assert message is not None
             found.append(message)
-        assert {(one.routing_key, one.properties) for one in found} == {(self._queues.names[0].encode(), _PROPERTIES)}
-        return [one.body for one in found]
+        assert {(message.routing_key, message.properties) for message in found} == {
+            (self._queues.names[0].encode(), _PROPERTIES)
+        }
+        return [message.body for message in found]

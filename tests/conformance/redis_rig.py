@@ -139,7 +139,7 @@ class RedisRig(Rig):
         return str(word.decode())
 
     async def _run(self, store: Store, call: Call) -> Any:
-        return await cast(RedisStore, store)._runner.one(call)
+        return await cast(RedisStore, store)._runner.run(call)
 
     def lose_reply(self, store: Store) -> None:
         runner: Any = cast(RedisStore, store)._runner

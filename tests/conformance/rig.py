@@ -142,4 +142,4 @@ async def claim(store: Store, shard: int = 0, limit: int = 100, bytes_max: int =
 
 def ids(claimed: Claimed) -> list[bytes]:
     """The ids that were claimed, in order."""
-    return [one.id for one in claimed.claims]
+    return [claim.id for claim in claimed.claims]

@@ -55,7 +55,7 @@ class Take:
             batch = await asyncio.wait_for(source.take(3, 400), DEADLINE_S)
             for more in (batch, source.more(3, 400)):
                 assert len(more) <= 3
-                assert len(more) <= 1 or sum(len(one.payload) for one in more) <= 400
+                assert len(more) <= 1 or sum(len(delivery.payload) for delivery in more) <= 400
                 taken += more
             assert batch
         assert bodies(source_rig, taken) == sent
@@ -66,15 +66,15 @@ class Take:
             for route in (0, 1):
                 await source_rig.feed(*numbered(20, start), route=route)
         taken: list[Delivery] = []
-        for one, other in (source_rig.routes, source_rig.routes[::-1]):
+        for wanted, other in (source_rig.routes, source_rig.routes[::-1]):
 
-            def one_came(one: str = one, other: str = other) -> bool:
+            def one_came(wanted: str = wanted, other: str = other) -> bool:
                 batch = source.more(1, BYTES_MAX, without={other})
-                assert all(delivery.route == one for delivery in batch)
+                assert all(delivery.route == wanted for delivery in batch)
                 taken.extend(batch)
                 return bool(batch)
 
-            await until(one_came, f"nothing of route {one} comes")
+            await until(one_came, f"nothing of route {wanted} comes")
         await asyncio.sleep(QUIET_S)
         batch = await source.take(10, BYTES_MAX)
         assert {delivery.route for delivery in batch} == set(source_rig.routes)
@@ -95,9 +95,9 @@ class Take:
             return len(found) == 5
 
         await until(five, "a route does not come")
-        assert {one.route for one in found} == {wanted}
+        assert {delivery.route for delivery in found} == {wanted}
         rest = await take(source, 5)
-        assert {one.route for one in rest} == {left_out}
+        assert {delivery.route for delivery in rest} == {left_out}
         assert bodies(source_rig, rest) == bodies(source_rig, found) == numbered(5)
 
     async def test_at_its_limit_it_stops_reading_until_deliveries_are_accepted(self, source_rig: SourceRig) -> None:
@@ -184,12 +184,12 @@ class Accept:
         await source_rig.feed(*numbered(3))
         taken = await take(source, 3)
         if EndFeature.HAS_ORIGIN not in source_rig.features:
-            assert [source.place(one) for one in taken] == [{}] * 3
-            assert {one.origin for one in taken} == {None}
+            assert [source.place(delivery) for delivery in taken] == [{}] * 3
+            assert {delivery.origin for delivery in taken} == {None}
             return
-        assert [source.place(one) for one in taken] == [source_rig.place_of(offset) for offset in range(3)]
-        assert [one.origin[1] for one in taken if one.origin] == [0, 1, 2]
-        assert len({(one.origin[0], one.order_key) for one in taken if one.origin}) == 1
+        assert [source.place(delivery) for delivery in taken] == [source_rig.place_of(offset) for offset in range(3)]
+        assert [delivery.origin[1] for delivery in taken if delivery.origin] == [0, 1, 2]
+        assert len({(delivery.origin[0], delivery.order_key) for delivery in taken if delivery.origin}) == 1
 
 
 class Stop:

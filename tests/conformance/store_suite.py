@@ -100,8 +100,8 @@ class Park:
         assert ids(await claim(store)) == [first[0], second[0]]
 
     async def test_tokens_of_two_instances_never_meet(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
-        tokens = {store.new_token() for store in (one, other) for _ in range(1000)}
+        first, other = await rig.open("a"), await rig.open("b")
+        tokens = {store.new_token() for store in (first, other) for _ in range(1000)}
         assert len(tokens) == 2000
         assert {len(token) for token in tokens} == {8}
 
@@ -132,9 +132,9 @@ class Park:
         claims = (await claim(store, limit=5000)).claims
         assert len(claims) == 5000
         assert await store.renew(claims, HOUR_MS) == 5000
-        assert await store.release([Release(one, None, 0, "") for one in claims]) == 5000
+        assert await store.release([Release(claim, None, 0, "") for claim in claims]) == 5000
         again = (await claim(store, limit=5000)).claims
-        assert [one.id for one in again] == [one.id for one in claims]
+        assert [claim.id for claim in again] == [claim.id for claim in claims]
         assert await store.settle(again) == 5000
 
     async def test_the_recent_list_keeps_the_youngest_and_forgets_by_messages(self, rig: Rig) -> None:
@@ -366,25 +366,25 @@ class Claims:
         }
 
     async def test_a_shard_is_drained_by_one_instance_at_a_time(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
-        await park(one, *(await rig.overdue(2)))
-        assert len((await claim(one, limit=1)).claims) == 1
+        store, other = await rig.open("a"), await rig.open("b")
+        await park(store, *(await rig.overdue(2)))
+        assert len((await claim(store, limit=1)).claims) == 1
         assert await claim(other) == Claimed([], None, "a", 0, [])
-        assert len((await claim(one)).claims) == 1
+        assert len((await claim(store)).claims) == 1
 
     async def test_a_shard_that_is_handed_over_is_the_next_ones_at_once(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
-        await park(one, *(await rig.overdue(2)))
-        await claim(one, limit=1)
+        store, other = await rig.open("a"), await rig.open("b")
+        await park(store, *(await rig.overdue(2)))
+        await claim(store, limit=1)
         await other.hand_over([0])
         assert (await claim(other)).owner == "a"
-        await one.hand_over(range(SHARDS))
+        await store.hand_over(range(SHARDS))
         assert len((await claim(other)).claims) == 1
-        assert (await claim(one)).owner == "b"
+        assert (await claim(store)).owner == "b"
 
     async def test_a_drain_that_is_not_renewed_lapses(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
-        await claim(one)
+        store, other = await rig.open("a"), await rig.open("b")
+        await claim(store)
         await rig.after_leases()
         assert (await claim(other)).owner is None
 
@@ -443,7 +443,7 @@ class Claims:
         await rig.after_leases()
         assert await store.recover([0], LEASE_MS) == 1
         await rig.tamper(message[0], message[2])  # stands for an instance that reads version 2
-        assert [one.due_ms for one in (await claim(store)).claims] == [message[1]]
+        assert [taken.due_ms for taken in (await claim(store)).claims] == [message[1]]
 
 
 class Endings:
@@ -454,7 +454,7 @@ class Endings:
         claims = await rig.claimed(store, 3)
         assert await store.settle(claims) == 3
         assert await store.settle(claims) == 0
-        assert [await rig.word(one.id) for one in claims] == ["none"] * 3
+        assert [await rig.word(claim.id) for claim in claims] == ["none"] * 3
         assert await claim(store) == Claimed([], None, None, 0, [])
         counts = await rig.counts()
         assert (counts["parked"], counts["delivered"]) == (3, 3)
@@ -468,25 +468,25 @@ class Endings:
 
     async def test_a_release_with_a_wait_comes_later_and_keeps_its_due_moment(self, rig: Rig) -> None:
         store = await rig.open()
-        [one] = await rig.claimed(store)
+        [taken] = await rig.claimed(store)
         before_ms = await rig.now_ms()
-        assert await store.release([Release(one, HOUR_MS, 3, "nacked: a queue is full")]) == 1
+        assert await store.release([Release(taken, HOUR_MS, 3, "nacked: a queue is full")]) == 1
         claimed = await claim(store)
         assert ids(claimed) == []
         assert claimed.next_due_ms is not None
         assert before_ms + HOUR_MS <= claimed.next_due_ms <= await rig.now_ms() + HOUR_MS
-        assert await rig.reasons() == {one.id: "nacked: a queue is full"}
+        assert await rig.reasons() == {taken.id: "nacked: a queue is full"}
 
-        assert await rig.reschedule(store, one.id, one.due_ms) == "parked"
+        assert await rig.reschedule(store, taken.id, taken.due_ms) == "parked"
         [again] = (await claim(store)).claims
-        assert (again.due_ms, again.tries, again.public_id) == (one.due_ms, 3, one.public_id)
+        assert (again.due_ms, again.tries, again.public_id) == (taken.due_ms, 3, taken.public_id)
 
     async def test_the_second_try_counts_its_lateness_from_the_first_due_moment(self, rig: Rig) -> None:
         store = await rig.open()
-        [one] = await rig.claimed(store)
-        await store.release([Release(one, 0, 1, "nacked: full")])
+        [taken] = await rig.claimed(store)
+        await store.release([Release(taken, 0, 1, "nacked: full")])
         [again] = (await claim(store)).claims
-        assert (again.due_ms, again.tries) == (one.due_ms, 1)
+        assert (again.due_ms, again.tries) == (taken.due_ms, 1)
 
     async def test_a_release_without_a_wait_takes_its_old_place(self, rig: Rig) -> None:
         store = await rig.open()
@@ -497,36 +497,36 @@ class Endings:
 
     async def test_a_delivery_after_a_refusal_leaves_no_reason_behind(self, rig: Rig) -> None:
         store = await rig.open()
-        [one] = await rig.claimed(store)
-        await store.release([Release(one, None, 1, "nacked: full")])
+        [taken] = await rig.claimed(store)
+        await store.release([Release(taken, None, 1, "nacked: full")])
         await store.settle((await claim(store)).claims)
         assert await rig.reasons() == {}
 
     async def test_what_is_buried_is_dead_with_its_reason(self, rig: Rig) -> None:
         store = await rig.open()
-        [one] = await rig.claimed(store)
-        one.tries = 8
-        assert await store.bury([(one, "unroutable: no queue")]) == 1
-        assert await rig.word(one.id) == "dead"
-        assert await rig.reasons() == {one.id: "unroutable: no queue"}
-        assert unseal(await rig.envelope(one.id) or b"").tries == 8
+        [taken] = await rig.claimed(store)
+        taken.tries = 8
+        assert await store.bury([(taken, "unroutable: no queue")]) == 1
+        assert await rig.word(taken.id) == "dead"
+        assert await rig.reasons() == {taken.id: "unroutable: no queue"}
+        assert unseal(await rig.envelope(taken.id) or b"").tries == 8
         assert (await rig.counts())["dead"] == 1
         assert ids(await claim(store)) == []
 
     async def test_a_lease_that_ended_is_recovered_and_the_old_holder_has_no_say(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
-        claims = await rig.claimed(one, 4)
+        store, other = await rig.open("a"), await rig.open("b")
+        claims = await rig.claimed(store, 4)
         await rig.after_leases()
         assert await other.recover([0], LEASE_MS) == 4
 
-        assert await one.renew(claims, HOUR_MS) == 0
-        assert await one.settle(claims[:1]) == 0
-        assert await one.release([Release(claims[1], HOUR_MS, 9, "late")]) == 0
-        assert await one.bury([(claims[2], "late")]) == 0
+        assert await store.renew(claims, HOUR_MS) == 0
+        assert await store.settle(claims[:1]) == 0
+        assert await store.release([Release(claims[1], HOUR_MS, 9, "late")]) == 0
+        assert await store.bury([(claims[2], "late")]) == 0
 
         again = (await claim(other)).claims
         assert [(c.id, c.tries) for c in again] == [(c.id, 0) for c in claims]
-        assert await one.settle(claims) == 0
+        assert await store.settle(claims) == 0
         assert await other.settle(again) == 4
         assert (await rig.counts())["recovered"] == 4
 
@@ -539,9 +539,9 @@ class Endings:
 
     async def test_a_lease_that_runs_is_not_recovered(self, rig: Rig) -> None:
         store = await rig.open()
-        [one] = await rig.claimed(store)
+        [claim] = await rig.claimed(store)
         assert await store.recover([0], LEASE_MS) == 0
-        assert await rig.word(one.id) == "claimed"
+        assert await rig.word(claim.id) == "claimed"
 
     async def test_a_renewed_lease_runs_longer(self, rig: Rig) -> None:
         store = await rig.open()
@@ -567,14 +567,14 @@ class Endings:
         assert (await rig.counts())["recovered"] == 3, "the first one twice"
 
     async def test_a_shard_is_handed_over_with_what_claims_without_a_reply_took(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
+        store, other = await rig.open("a"), await rig.open("b")
         messages = await rig.overdue(2)
-        await park(one, messages[0])
-        rig.lose_reply(one)
+        await park(store, messages[0])
+        rig.lose_reply(store)
         with pytest.raises(StoreUnavailable, match="lost"):
-            await claim(one)
-        await park(one, messages[1])
-        await one.hand_over([0])
+            await claim(store)
+        await park(store, messages[1])
+        await store.hand_over([0])
         assert ids(await claim(other)) == [message[0] for message in messages]
 
     async def test_a_claim_without_a_reply_in_another_shard_is_given_back_at_once(self, rig: Rig) -> None:
@@ -611,11 +611,11 @@ class DeadLetters:
 
     async def test_a_rejected_message_is_found_by_its_key_until_it_is_cancelled(self, rig: Rig) -> None:
         store = await rig.open()
-        [(one, _, envelope)] = await rig.overdue(key=b"\0k")
+        [(message_id, _, envelope)] = await rig.overdue(key=b"\0k")
         field = index_field(b"orders", b"\0k")
-        await store.reject(0, store.new_token(), [(one, envelope, "exhausted: enough")])
-        assert (await store.find([field]))[field] == Found([one], 0)
-        assert await store.cancel([one], dead_too=True) == {one: "dead"}
+        await store.reject(0, store.new_token(), [(message_id, envelope, "exhausted: enough")])
+        assert (await store.find([field]))[field] == Found([message_id], 0)
+        assert await store.cancel([message_id], dead_too=True) == {message_id: "dead"}
         assert (await store.find([field]))[field] == Found([], 0)
 
     async def test_a_rejected_message_is_a_dead_letter_with_its_reason(self, rig: Rig) -> None:
@@ -639,14 +639,14 @@ class DeadLetters:
 
     async def test_a_dead_letter_that_is_retried_is_due_at_once_with_its_tries_forgotten(self, rig: Rig) -> None:
         store = await rig.open()
-        [one] = await rig.claimed(store)
-        one.tries = 8
-        await store.bury([(one, "unroutable: no queue")])
+        [taken] = await rig.claimed(store)
+        taken.tries = 8
+        await store.bury([(taken, "unroutable: no queue")])
         before_ms = await rig.now_ms()
-        assert await rig.retry(store, one.id)
-        assert not await rig.retry(store, one.id)
+        assert await rig.retry(store, taken.id)
+        assert not await rig.retry(store, taken.id)
         [again] = (await claim(store)).claims
-        assert (again.id, again.tries) == (one.id, 0)
+        assert (again.id, again.tries) == (taken.id, 0)
         assert before_ms <= again.due_ms <= await rig.now_ms()
         assert await rig.reasons() == {}
 
@@ -660,7 +660,7 @@ class DeadLetters:
 
     async def test_cancel_removes_what_is_parked_and_says_what_it_found(self, rig: Rig) -> None:
         store = await rig.open()
-        [one] = await rig.claimed(store)
+        [claim] = await rig.claimed(store)
         [dying] = await rig.claimed(store)
         await store.bury([(dying, "bad")])
         soon_ms = await rig.now_ms() + HOUR_MS
@@ -669,10 +669,10 @@ class DeadLetters:
         await park(store, elsewhere, shard=3)
         nowhere = rig.message(soon_ms, 1)[0]
 
-        words = await store.cancel([one.id, dying.id, parked[0], elsewhere[0], nowhere], False)
+        words = await store.cancel([claim.id, dying.id, parked[0], elsewhere[0], nowhere], False)
 
         assert words == {
-            one.id: "claimed",
+            claim.id: "claimed",
             dying.id: "dead",
             parked[0]: "parked",
             elsewhere[0]: "parked",
@@ -680,16 +680,16 @@ class DeadLetters:
         }
         assert await rig.word(parked[0]) == await rig.word(elsewhere[0]) == "none"
         assert await rig.word(dying.id) == "dead"
-        assert await rig.word(one.id) == "claimed"
+        assert await rig.word(claim.id) == "claimed"
         assert await rig.index_fields() == set()
         assert (await rig.counts())["cancelled"] == 1
 
     async def test_dead_letters_are_cancelled_only_when_asked(self, rig: Rig) -> None:
         store = await rig.open()
-        [one] = await rig.claimed(store)
-        await store.bury([(one, "bad")])
-        assert await store.cancel([one.id], True) == {one.id: "dead"}
-        assert await rig.word(one.id) == "none"
+        [claim] = await rig.claimed(store)
+        await store.bury([(claim, "bad")])
+        assert await store.cancel([claim.id], True) == {claim.id: "dead"}
+        assert await rig.word(claim.id) == "none"
         assert await rig.reasons() == {}
 
     async def test_nothing_to_cancel_is_no_error(self, rig: Rig) -> None:
@@ -725,13 +725,13 @@ class DeadLetters:
 
     async def test_a_message_that_waits_for_its_next_try_can_be_rescheduled_and_cancelled(self, rig: Rig) -> None:
         store = await rig.open()
-        [one] = await rig.claimed(store)
-        await store.release([Release(one, HOUR_MS, 2, "nacked: full")])
-        assert await rig.reschedule(store, one.id, one.due_ms - 7) == "parked"
+        [taken] = await rig.claimed(store)
+        await store.release([Release(taken, HOUR_MS, 2, "nacked: full")])
+        assert await rig.reschedule(store, taken.id, taken.due_ms - 7) == "parked"
         [again] = (await claim(store)).claims
-        assert (again.due_ms, again.tries) == (one.due_ms - 7, 2)
+        assert (again.due_ms, again.tries) == (taken.due_ms - 7, 2)
         await store.release([Release(again, HOUR_MS, 3, "nacked: full")])
-        assert await store.cancel([one.id], False) == {one.id: "parked"}
+        assert await store.cancel([taken.id], False) == {taken.id: "parked"}
         assert await rig.reasons() == {}
 
 
@@ -739,43 +739,43 @@ class Instances:
     """Who is there, and what they hear of each other."""
 
     async def test_instances_that_can_deliver_meet(self, rig: Rig) -> None:
-        one, other, third = await rig.open("b"), await rig.open("a"), await rig.open("c")
-        assert (await one.meet(60_000, True, "{}")).able == ["b"]
+        store, other, third = await rig.open("b"), await rig.open("a"), await rig.open("c")
+        assert (await store.meet(60_000, True, "{}")).able == ["b"]
         assert (await other.meet(60_000, True, "{}")).able == ["a", "b"]
         assert (await third.meet(60_000, False, "{}")).able == ["a", "b"]
         assert (await third.meet(60_000, True, "{}")).able == ["a", "b", "c"]
-        assert (await one.meet(60_000, False, "{}")).able == ["a", "c"]
+        assert (await store.meet(60_000, False, "{}")).able == ["a", "c"]
 
     async def test_an_instance_that_leaves_is_gone_at_once(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
-        await one.meet(60_000, True, "{}")
+        store, other = await rig.open("a"), await rig.open("b")
+        await store.meet(60_000, True, "{}")
         await other.meet(60_000, True, "{}")
-        assert (await one.meet(0, False, "{}")).able == ["b"]
+        assert (await store.meet(0, False, "{}")).able == ["b"]
         assert (await other.meet(60_000, True, "{}")).able == ["b"]
 
     async def test_an_instance_that_says_nothing_more_is_gone_after_its_time(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
-        await one.meet(60_000, True, "{}")
+        store, other = await rig.open("a"), await rig.open("b")
+        await store.meet(60_000, True, "{}")
         await rig.after_leases()
         assert (await other.meet(60_000, True, "{}")).able == ["b"]
-        assert (await one.meet(60_000, True, "{}")).able == ["a", "b"]
+        assert (await store.meet(60_000, True, "{}")).able == ["a", "b"]
 
     async def test_a_deal_is_in_force_until_an_instance_that_has_read_it_writes_another(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
-        assert (await one.deal("", "")).deal == ""
-        assert (await one.deal("", "first")).deal == "first"
+        store, other = await rig.open("a"), await rig.open("b")
+        assert (await store.deal("", "")).deal == ""
+        assert (await store.deal("", "first")).deal == "first"
         assert (await other.deal("", "not read")).deal == "first"
         assert (await other.deal("first", "second")).deal == "second"
-        assert (await one.deal("first", "too late")).deal == "second"
-        assert (await one.deal("second", "")).deal == "second"
+        assert (await store.deal("first", "too late")).deal == "second"
+        assert (await store.deal("second", "")).deal == "second"
 
     async def test_with_the_deal_come_the_reports_of_instances_that_can_deliver(self, rig: Rig) -> None:
-        one, other = await rig.open("a"), await rig.open("b")
-        await one.meet(60_000, True, '{"routes": ["orders"]}')
+        store, other = await rig.open("a"), await rig.open("b")
+        await store.meet(60_000, True, '{"routes": ["orders"]}')
         await other.meet(60_000, False, "{}")
         assert (await other.deal("", "")).reports == {"a": '{"routes": ["orders"]}'}
         await other.meet(60_000, True, '{"name": "zwölf"}')
-        assert (await one.deal("", "")).reports == {"a": '{"routes": ["orders"]}', "b": '{"name": "zwölf"}'}
+        assert (await store.deal("", "")).reports == {"a": '{"routes": ["orders"]}', "b": '{"name": "zwölf"}'}
 
 
 class StoreSuite(

@@ -43,9 +43,9 @@ async def test_a_log_is_read_again_from_an_offset_on_whatever_was_accepted() -> 
     source.replay(b"log", 4)
     assert not any(map(source.alive, deliveries))
     again = await source.take(*ALL)
-    assert [one.payload for one in again] == [b"4", b"7", b"other 4", b"other 7"]
-    assert [one.origin for one in again[:2]] == [(b"log", 4), (b"log", 7)]
-    assert not any(one.redelivered for one in again)
+    assert [delivery.payload for delivery in again] == [b"4", b"7", b"other 4", b"other 7"]
+    assert [delivery.origin for delivery in again[:2]] == [(b"log", 4), (b"log", 7)]
+    assert not any(delivery.redelivered for delivery in again)
 
 
 async def test_a_delivery_ends_once() -> None:
@@ -56,9 +56,9 @@ async def test_a_delivery_ends_once() -> None:
     source.accept(deliveries[:1])
     source.drop(deliveries[1:])
     for end in (source.accept, source.drop):
-        for one in deliveries:
+        for delivery in deliveries:
             with pytest.raises(ValueError, match="already"):
-                end([one])
+                end([delivery])
 
 
 async def test_what_the_broker_does_not_hear_is_not_accepted() -> None:

@@ -24,19 +24,19 @@ async def rig(redis_url: str, key_prefix: str) -> AsyncIterator[RedisRig]:
 
 @pytest.mark.redis
 async def test_a_hint_is_sent_unless_the_caller_drains_the_shard(rig: RedisRig) -> None:
-    one, other = await rig.open("a"), await rig.open("b")
+    store, other = await rig.open("a"), await rig.open("b")
     heard: asyncio.Queue[tuple[int, int]] = asyncio.Queue()
     listening = asyncio.create_task(other.listen(lambda shard, due_ms: heard.put_nowait((shard, due_ms))))
     far_ms = await rig.now_ms() + HOUR_MS
     while await rig.client.pubsub_numsub(rig._keys.shards[0].wake) != [(rig._keys.shards[0].wake.encode(), 1)]:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-    await claim(one)
-    await park(one, rig.message(far_ms))
+    await claim(store)
+    await park(store, rig.message(far_ms))
     await park(other, rig.message(far_ms - 1))
     assert await asyncio.wait_for(heard.get(), 5) == (0, far_ms - 1)
-    await one.hand_over([0])
+    await store.hand_over([0])
     assert await asyncio.wait_for(heard.get(), 5) == (0, 0)
-    await park(one, rig.message(far_ms - 2))
+    await park(store, rig.message(far_ms - 2))
     assert await asyncio.wait_for(heard.get(), 5) == (0, far_ms - 2)
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)

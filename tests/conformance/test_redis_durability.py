@@ -253,12 +253,12 @@ async def test_a_loss_is_seen_at_the_next_look_and_the_agreement_is_written_agai
     rig = RedisRig(start_redis().url, "emptied")
     store, other = await rig.open("a"), await rig.open("b")
     await park(store, *(await rig.overdue(3)))
-    for one in (store, other):
-        assert set((await one.look()).values()) == {""}
+    for opened in (store, other):
+        assert set((await opened.look()).values()) == {""}
     made = await read_agreement(rig.client, "emptied")
     await rig.client.flushall()
-    for one in (store, other):
-        assert (await one.look())[Subject("store", "contents")].endswith("Messages lost: about 3")
+    for opened in (store, other):
+        assert (await opened.look())[Subject("store", "contents")].endswith("Messages lost: about 3")
     assert made.items() <= (await read_agreement(rig.client, "emptied")).items()
     await rig.client.hset("{emptied}:store", "shards", SHARDS + 1)
     with pytest.raises(StoreUnfit, match=r"made with 5 shards and redis.shards is 4"):
@@ -305,12 +305,12 @@ async def test_scripts_forgotten_within_one_round_trip_are_sent_again(redis_url:
 async def test_a_frozen_redis_carries_out_no_claim_that_was_given_up(rig_on: MakeRig, start_redis: StartRedis) -> None:
     server = start_redis()
     rig = rig_on(server, "everysec")
-    one, other = await rig.open("a"), await rig.open("b")
+    store, other = await rig.open("a"), await rig.open("b")
     messages = await rig.overdue(2)
-    await park(one, *messages)
+    await park(store, *messages)
     server.pause()
     with pytest.raises(StoreUnavailable):
-        await claim(one)
+        await claim(store)
     server.resume()
     assert ids(await claim(other)) == [message[0] for message in messages]
 

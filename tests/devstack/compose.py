@@ -52,9 +52,9 @@ def _build(go: str, program: Path) -> None:
         source = Path(folder) / "source"
         # Go keeps its modules read-only.
         shutil.copytree(json.loads(fetched)["Dir"], source, copy_function=shutil.copyfile)
-        for one in (source, *source.rglob("*")):
-            if one.is_dir():
-                one.chmod(0o755)
+        for path in (source, *source.rglob("*")):
+            if path.is_dir():
+                path.chmod(0o755)
         unfinished = program.with_name(program.name + ".unfinished")
         run([go, "-C", str(source), "build", "-trimpath", "-o", str(unfinished), "./cmd"], environ, _BUILD_S)
         unfinished.rename(program)

@@ -59,7 +59,7 @@ class ChartTools(NamedTuple):
 def present_tools() -> ChartTools:
     """What a run of the long tests has left on this machine."""
     tools = _tools()
-    if missing := [one.name for one in tools if not one.exists()]:
+    if missing := [path.name for path in tools if not path.exists()]:
         raise Unavailable(f"{', '.join(missing)} not built yet: `make test-helm` builds it with Go")
     return tools
 
@@ -130,9 +130,9 @@ def _kubernetes_schemas(definitions: dict[str, Any]) -> Iterator[tuple[str, Mapp
     """A schema for each kind of object, and one with what all refer to."""
     definitions[f"{_MACHINERY}util.intstr.IntOrString"] = {"oneOf": [{"type": "string"}, {"type": "integer"}]}
     definitions[f"{_MACHINERY}api.resource.Quantity"] = {"oneOf": [{"type": "string"}, {"type": "number"}]}
-    yield "_definitions.json", {"definitions": {name: _strict(one) for name, one in definitions.items()}}
-    for name, one in definitions.items():
-        for kind in one.get("x-kubernetes-group-version-kind", ()):
+    yield "_definitions.json", {"definitions": {name: _strict(definition) for name, definition in definitions.items()}}
+    for name, definition in definitions.items():
+        for kind in definition.get("x-kubernetes-group-version-kind", ()):
             file = _file_name(kind["kind"], kind["group"], kind["version"])
             yield file, {"$ref": f"_definitions.json#/definitions/{name}"}
 
@@ -153,10 +153,10 @@ def _file_name(kind: str, group: str, version: str) -> str:
 def _strict(schema: Any) -> Any:
     """The same schema, in which an object has no other fields than those that it names."""
     if isinstance(schema, list):
-        return [_strict(one) for one in schema]
+        return [_strict(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
-    result = {name: _strict(one) for name, one in schema.items()}
+    result = {name: _strict(part) for name, part in schema.items()}
     if isinstance(result.get("properties"), dict):
         result.setdefault("additionalProperties", False)
     if result.get("x-kubernetes-int-or-string"):

@@ -54,7 +54,7 @@ class SecureKafka(Kafka):
         authority = Authority(folder)
         issuer = Issuer(folder)
         port, controller_port, short_port, *ports = free_ports(6)
-        urls = dict(zip(("SSL", "SASL_SSL", "SASL_PLAINTEXT"), (f"127.0.0.1:{one}" for one in ports), strict=True))
+        urls = dict(zip(("SSL", "SASL_SSL", "SASL_PLAINTEXT"), (f"127.0.0.1:{port}" for port in ports), strict=True))
         plain = listening(port, controller_port)
         short_url = f"127.0.0.1:{short_port}"
         doors = ",".join(f"{protocol}://{url}" for protocol, url in {**urls, "SHORT": short_url}.items())
@@ -101,7 +101,7 @@ def _security(authority: Authority, broker: Signed) -> dict[str, str]:
             (
                 "CONTROLLER:PLAINTEXT",
                 "SHORT:SASL_PLAINTEXT",
-                *(f"{one}:{one}" for one in ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")),
+                *(f"{protocol}:{protocol}" for protocol in ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")),
             )
         ),
         "ssl.keystore.type": "PEM",

@@ -139,10 +139,10 @@ def test_a_failed_record_returns_to_its_consumer_by_the_schedule(
     for wait_s, (before, after) in zip(WAITS_S, pairwise(float(at) for _, at in found), strict=True):
         assert wait_s <= after - before < wait_s + LATE_S
     came = retries.consume(3)
-    assert [one.header("own") for one in came] == [b"1"] * 3
-    (last,) = (dict(one.headers) for one in came if ("x-retry-attempt", b"2") in one.headers)
+    assert [record.header("own") for record in came] == [b"1"] * 3
+    (last,) = (dict(record.headers) for record in came if ("x-retry-attempt", b"2") in record.headers)
     assert (last["x-retry-reason"] or b"").endswith(b"no answer")
-    assert not any("kafka_dlt-" in name for one in came for name, _ in one.headers)
+    assert not any("kafka_dlt-" in name for record in came for name, _ in record.headers)
 
 
 @pytest.mark.parametrize("broker", ["rabbitmq", "kafka"])

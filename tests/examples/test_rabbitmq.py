@@ -170,8 +170,8 @@ def broker(shared: Broker) -> Broker:
 def check(broker: Broker) -> None:
     """Three messages waited, and came once, as they were published."""
     broker.nothing_more()
-    published = {one.body: one for one in broker.published}
-    delivered = {one.body: one for one in broker.delivered}
+    published = {message.body: message for message in broker.published}
+    delivered = {message.body: message for message in broker.delivered}
     assert set(delivered) == set(published) == {"number", "text", "moment"}
     assert len(broker.delivered) == len(broker.published) == 3
     for body, came in delivered.items():
@@ -283,7 +283,7 @@ def test_postdate_delays_celerys_countdown_eta_and_retries(broker: Broker, way: 
     assert set(times) == delayed | at_once | {("rejected", 2), ("rejected", 3)}
     assert len(found) == len(times)
     # What went to postdate: with the class only the delayed calls, and the retries are among them.
-    went = {(one.body.split('"')[1], one.headers["retries"] + 1): one for one in broker.calls}
+    went = {(message.body.split('"')[1], message.headers["retries"] + 1): message for message in broker.calls}
     assert set(went) == delayed | {("never", 1)} | (at_once if way == "router" else set())
     assert len(broker.calls) == len(went)
     for name in delayed:

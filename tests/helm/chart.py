@@ -39,14 +39,14 @@ def refusal(tools: ChartTools, *options: str | Path) -> str:
 
 def objects(manifests: str) -> dict[str, Any]:
     """The objects by their kind; the chart makes at most one of each."""
-    found = [one for one in YAML(typ="safe").load_all(manifests) if one]
-    by_kind = {one["kind"]: one for one in found}
+    found = [manifest for manifest in YAML(typ="safe").load_all(manifests) if manifest]
+    by_kind = {manifest["kind"]: manifest for manifest in found}
     assert len(by_kind) == len(found)
     return by_kind
 
 
 def container(made: Objects) -> dict[str, Any]:
     """The only container of the pod."""
-    (one,) = made["Deployment"]["spec"]["template"]["spec"]["containers"]
-    found: dict[str, Any] = one
+    (container,) = made["Deployment"]["spec"]["template"]["spec"]["containers"]
+    found: dict[str, Any] = container
     return found

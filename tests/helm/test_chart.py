@@ -68,10 +68,10 @@ def test_the_least_values_make_these_objects_with_secure_defaults(tools: ChartTo
 
 def test_every_object_has_the_standard_labels_and_is_in_the_namespace_of_the_release(tools: ChartTools) -> None:
     for values in (LEAST, FULL):
-        for kind, one in objects(rendered(tools, "--values", values)).items():
-            assert one["metadata"]["namespace"] == "shop", kind
-            assert one["metadata"]["labels"]["app.kubernetes.io/instance"] == "r", kind
-            assert ("team" in one["metadata"]["labels"]) == (values is FULL), kind
+        for kind, manifest in objects(rendered(tools, "--values", values)).items():
+            assert manifest["metadata"]["namespace"] == "shop", kind
+            assert manifest["metadata"]["labels"]["app.kubernetes.io/instance"] == "r", kind
+            assert ("team" in manifest["metadata"]["labels"]) == (values is FULL), kind
 
 
 def test_service_budget_and_monitor_select_the_pods_and_two_releases_do_not_mix(tools: ChartTools) -> None:
@@ -87,7 +87,9 @@ def test_service_budget_and_monitor_select_the_pods_and_two_releases_do_not_mix(
         assert selector.items() <= pods
     monitor = made["ServiceMonitor"]["spec"]
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
-    assert [one["port"] for one in monitor["endpoints"]] == [one["name"] for one in service["spec"]["ports"]]
+    assert [endpoint["port"] for endpoint in monitor["endpoints"]] == [
+        port["name"] for port in service["spec"]["ports"]
+    ]
 
 
 @pytest.mark.parametrize("values", [LEAST, FULL], ids=lambda file: file.stem)
@@ -97,7 +99,10 @@ def test_postdate_accepts_the_settings_and_stops_before_kubernetes_kills_it(
     made = objects(rendered(tools, "--values", values))
     file = tmp_path / "postdate.toml"
     file.write_text(made["ConfigMap"]["data"]["postdate.toml"])
-    environ = {one["name"]: one.get("value", f"made-up-{one['name'].lower()}") for one in container(made)["env"]}
+    environ = {
+        variable["name"]: variable.get("value", f"made-up-{variable['name'].lower()}")
+        for variable in container(made)["env"]
+    }
     settings = load(file, environ)
     assert settings.http.listen == "0.0.0.0:8480"
     assert settings.http.live_listen == "0.0.0.0:8481"
@@ -120,31 +125,33 @@ def test_tokens_are_generated_long_and_different_or_taken_from_a_secret(tools: C
     tokens = made["Secret"]["data"]
     assert set(tokens) == {"viewer_token", "operator_token", "admin_token"}
     assert len(set(tokens.values())) == 3
-    assert min(len(one) for one in tokens.values()) >= 40
+    assert min(len(token) for token in tokens.values()) >= 40
     taken = objects(rendered(tools, "--values", FULL))
     assert "Secret" not in taken
     credentials = taken["ServiceMonitor"]["spec"]["endpoints"][0]["authorization"]["credentials"]
     assert credentials == {"name": "postdate-web", "key": "viewer_token"}
     sources = {
-        one["name"]: one["valueFrom"]["secretKeyRef"] for one in container(taken)["env"] if "_TOKEN" in one["name"]
+        variable["name"]: variable["valueFrom"]["secretKeyRef"]
+        for variable in container(taken)["env"]
+        if "_TOKEN" in variable["name"]
     }
-    assert {one["name"] for one in sources.values()} == {"postdate-web"}
+    assert {source["name"] for source in sources.values()} == {"postdate-web"}
     assert "optional" not in sources["POSTDATE_AUTH__VIEWER_TOKEN"]
 
 
 def test_the_full_values_reach_the_pod(tools: ChartTools) -> None:
     made, given = objects(rendered(tools, "--values", FULL)), read_yaml(FULL)
-    pod, one = made["Deployment"]["spec"]["template"]["spec"], container(made)
+    pod, main = made["Deployment"]["spec"]["template"]["spec"], container(made)
     for name in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity", "topologySpreadConstraints"):
         assert pod[name] == given[name], name
     assert pod["priorityClassName"] == "high"
     assert pod["securityContext"].items() >= given["podSecurityContext"].items()
-    assert one["image"] == f"registry.example/team/postdate@{given['image']['digest']}"
-    assert one["resources"] == given["resources"]
-    assert one["envFrom"] == [{"secretRef": {"name": "postdate-secrets"}}, *given["extraEnvFrom"]]
-    assert given["extraEnv"][0] in one["env"]
+    assert main["image"] == f"registry.example/team/postdate@{given['image']['digest']}"
+    assert main["resources"] == given["resources"]
+    assert main["envFrom"] == [{"secretRef": {"name": "postdate-secrets"}}, *given["extraEnvFrom"]]
+    assert given["extraEnv"][0] in main["env"]
     assert given["extraVolumes"][0] in pod["volumes"]
-    assert given["extraVolumeMounts"][0] in one["volumeMounts"]
+    assert given["extraVolumeMounts"][0] in main["volumeMounts"]
 
 
 def test_the_rules_of_the_operator_are_those_of_the_repository(tools: ChartTools) -> None:

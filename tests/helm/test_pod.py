@@ -68,14 +68,14 @@ def played(engine: Engine, made: dict[str, Any], port: int, folder: Path) -> Ite
     pod = made["Deployment"]["spec"]["template"]["spec"]
     pod["hostNetwork"] = True
     container(made)["ports"] = []
-    (listen,) = (one for one in container(made)["env"] if one["name"] == "POSTDATE_HTTP__LISTEN")
+    (listen,) = (variable for variable in container(made)["env"] if variable["name"] == "POSTDATE_HTTP__LISTEN")
     listen["value"] = f"0.0.0.0:{port}"
     with manifest.open("w") as file:
         YAML().dump_all([made["ConfigMap"], made["Deployment"]], file)
     engine.run("play", "kube", "--no-hosts", str(manifest), deadline_s=120)
     try:
         names = engine.run("ps", "--all", "--format", "{{.Names}}").split()
-        (name,) = (one for one in names if one.endswith("-postdate"))
+        (name,) = (name for name in names if name.endswith("-postdate"))
         yield Container(engine, name)
     finally:
         engine.run("play", "kube", "--down", str(manifest), deadline_s=120)

@@ -63,7 +63,7 @@ def test_promtool_accepts_the_rules_and_their_tests_pass(promtool: str) -> None:
 
 
 def test_promtool_accepts_every_query_of_the_dashboard(promtool: str, tmp_path: Path) -> None:
-    exprs = [one for one in queries() if not one.startswith("label_values(")]
+    exprs = [query for query in queries() if not query.startswith("label_values(")]
     recorded = [{"record": f"dashboard:query:{number}", "expr": expr} for number, expr in enumerate(exprs)]
     file = tmp_path / "queries.yaml"
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": recorded}]}))
@@ -76,7 +76,7 @@ def test_every_alert_has_a_heading_in_the_runbook() -> None:
         assert rule["alert"] in headings
         assert rule["annotations"]["runbook"] == f"deploy/README.md#{rule['alert'].lower()}"
         assert "runbook_url" not in rule["annotations"], "a path is no link"
-    assert {one for one in headings if one.startswith("Postdate")} == {rule["alert"] for rule in rules()}
+    assert {heading for heading in headings if heading.startswith("Postdate")} == {rule["alert"] for rule in rules()}
 
 
 @pytest.mark.rabbitmq

@@ -90,8 +90,8 @@ def test_what_an_old_instance_parks_beside_the_new_one_arrives_when_the_old_one_
         wait_for(lambda: (line.stored(), line.waiting()) == (2, 2), "the first is settled and both others are parked")
         old.kill()
         got = line.receive(2, 20)
-        assert [one.body for one in got] == bodies[1:]
-        assert all(one.at >= sent + wait_s for one, wait_s in zip(got, (5, 9), strict=True))
+        assert [message.body for message in got] == bodies[1:]
+        assert all(message.at >= sent + wait_s for message, wait_s in zip(got, (5, 9), strict=True))
         assert new.terminate() == 0
     assert line.stored() == 0
 

@@ -100,8 +100,8 @@ class Shell:
             due_ms = store.clock.now_ms() + due_in_ms
             return await send(store, Ids("tester"), Message("orders", "key", "replace", b"k", payload, due_ms, key))
 
-        one: bytes = self.with_store(work)
-        return one.decode()
+        message_id: bytes = self.with_store(work)
+        return message_id.decode()
 
     def claim(self, reason: str = "") -> None:
         """Claim everything that is due, and bury it if there is a reason."""
@@ -110,7 +110,7 @@ class Shell:
             claims: list[Any] = []
             while not claims:
                 answers = await store.claim(range(8), 1000, 2**30, 60_000, 60_000)
-                claims = [claim for one in answers.values() for claim in one.claims]  # type: ignore[union-attr]
+                claims = [claim for answer in answers.values() for claim in answer.claims]  # type: ignore[union-attr]
             if reason:
                 await store.bury((claim, reason) for claim in claims)
 
@@ -123,15 +123,15 @@ class Shell:
             claims: list[Any] = []
             while not claims:
                 answers = await store.claim(range(8), 1000, 2**30, 60_000, 60_000)
-                claims = [claim for one in answers.values() for claim in one.claims]  # type: ignore[union-attr]
+                claims = [claim for answer in answers.values() for claim in answer.claims]  # type: ignore[union-attr]
             await store.release(Release(claim, wait_ms, 1, reason) for claim in claims)
 
         self.with_store(work)
 
     def dead(self, reason: str, route_key: bytes = b"") -> str:
-        one = self.park(pack(b"k", build(), b"dead body"), route_key, due_in_ms=0)
+        message_id = self.park(pack(b"k", build(), b"dead body"), route_key, due_in_ms=0)
         self.claim(reason)
-        return one
+        return message_id
 
 
 @pytest.fixture
@@ -197,14 +197,14 @@ class TestOrders:
         assert json.loads(shell("stats", "-o", "json"))["routes"] == []
 
     def test_a_message_that_is_delivered_on_a_paused_route_waits_and_the_command_says_so(self, shell: Shell) -> None:
-        one = shell.send()
+        message_id = shell.send()
         shell("pause", "orders")
-        (row,) = shell.rows("deliver", one)
+        (row,) = shell.rows("deliver", message_id)
         assert (row["state"], row["code"]) == ("parked", 0)
         assert "route orders is paused, so it waits until `postdate resume orders`" in row["text"]
         assert row["text"] in shell.said
         shell("resume", "orders")
-        assert shell.rows("deliver", one)[0]["text"] == ""
+        assert shell.rows("deliver", message_id)[0]["text"] == ""
 
     def with_levels(self) -> None:
         """Add a route without a store."""
@@ -214,25 +214,27 @@ class TestOrders:
 
 class TestFine:
     def test_a_message_that_is_sent_is_listed_and_shown_with_what_it_was_given(self, shell: Shell) -> None:
-        one = shell.send("--routing-key", "new", "--key", "order-1", "--header", "a=b", "--content-type", "text/plain")
+        message_id = shell.send(
+            "--routing-key", "new", "--key", "order-1", "--header", "a=b", "--content-type", "text/plain"
+        )
         (row,) = shell.rows("list")
-        assert (row["id"], row["routing_key"], row["key"], row["route"]) == (one, "new", "order-1", "orders")
-        shown = json.loads(shell("show", one, "-o", "json"))
+        assert (row["id"], row["routing_key"], row["key"], row["route"]) == (message_id, "new", "order-1", "orders")
+        shown = json.loads(shell("show", message_id, "-o", "json"))
         assert shown["body"] == "body"
         assert shown["properties"] == {"content_type": "text/plain", "headers": {"a": "b"}, "delivery_mode": 2}
         assert shown["due"] == row["due"]
 
     def test_commands_take_a_key_and_print_the_new_state(self, shell: Shell) -> None:
-        one = shell.send("--key", "order-1")
+        message_id = shell.send("--key", "order-1")
         before = shell.rows("list")[0]["due"]
         (moved,) = shell.rows("reschedule", "--key", "order-1", "--in", "2h")
-        assert (moved["id"], moved["state"]) == (one, "parked")
+        assert (moved["id"], moved["state"]) == (message_id, "parked")
         assert moved["due"] > before
         assert shell.rows("list")[0]["due"] == moved["due"]
         (due,) = shell.rows("deliver", "--key", "order-1", "--route", "orders")
         assert due["due"] < before
         (gone,) = shell.rows("cancel", "--key", "order-1")
-        assert (gone["id"], gone["state"]) == (one, "cancelled")
+        assert (gone["id"], gone["state"]) == (message_id, "cancelled")
         assert shell.states() == {}
 
     def test_commands_take_several_ids(self, shell: Shell) -> None:
@@ -245,12 +247,12 @@ class TestFine:
         assert moved["due"] == "2027-01-31T07:30:00.123Z"
 
     def test_piped_output_has_one_line_per_message_with_tabs(self, shell: Shell) -> None:
-        one = shell.send("--routing-key", "new")
+        message_id = shell.send("--routing-key", "new")
         head, line = (line.split("\t") for line in shell("list").splitlines())
         columns = ["id", "due", "wait", "route", "routing_key", "key", "size", "tries", "reason", "next_try"]
         assert head == columns
         found = dict(zip(head, line, strict=True))
-        assert (found["id"], found["routing_key"], found["next_try"]) == (one, "new", "")
+        assert (found["id"], found["routing_key"], found["next_try"]) == (message_id, "new", "")
         assert len(shell("list", "-o", "jsonl").splitlines()) == 1
 
     def test_an_empty_piped_list_has_a_header_line(self, shell: Shell) -> None:
@@ -261,13 +263,13 @@ class TestFine:
     def test_a_message_between_two_tries_shows_the_next_one(
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        one = shell.park(pack(b"k", build(), b"body"), due_in_ms=0)
+        message_id = shell.park(pack(b"k", build(), b"body"), due_in_ms=0)
         shell.release(90_000, "unroutable: nobody")
         (row,) = shell.rows("list")
-        assert (row["id"], row["tries"], row["reason"]) == (one, 1, "unroutable: nobody")
+        assert (row["id"], row["tries"], row["reason"]) == (message_id, 1, "unroutable: nobody")
         head, line = (line.split("\t") for line in shell("list").splitlines())
         assert dict(zip(head, line, strict=True))["next_try"] == row["next_try"] > row["due"]
-        assert ["next", "try", row["next_try"]] in [line.split() for line in shell("show", one).splitlines()]
+        assert ["next", "try", row["next_try"]] in [line.split() for line in shell("show", message_id).splitlines()]
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         monkeypatch.setenv("COLUMNS", "160")
         head_line, text = shell("list").splitlines()
@@ -275,15 +277,15 @@ class TestFine:
         assert re.search(r"in 1m 2\ds", text)
 
     def test_a_damaged_message_is_listed_shown_and_cancelled_like_any_dead_letter(self, shell: Shell) -> None:
-        one = shell.dead("damaged: its bytes are no envelope")
+        message_id = shell.dead("damaged: its bytes are no envelope")
         with redis.Redis.from_url(shell.url) as client:
             for n in range(8):
-                client.hset(f"{{{shell.prefix}:{n}}}:msg", one, b"\xff no envelope")
+                client.hset(f"{{{shell.prefix}:{n}}}:msg", message_id, b"\xff no envelope")
         (row,) = shell.rows("list", "--state", "dead", "--reason", "damaged")
-        assert (row["id"], row["route"]) == (one, "")
-        assert one in shell("list", "--state", "dead")
-        assert json.loads(shell("show", one, "-o", "json"))["body_base64"] == "/yBubyBlbnZlbG9wZQ=="
-        assert "reason" in shell("show", one)
+        assert (row["id"], row["route"]) == (message_id, "")
+        assert message_id in shell("list", "--state", "dead")
+        assert json.loads(shell("show", message_id, "-o", "json"))["body_base64"] == "/yBubyBlbnZlbG9wZQ=="
+        assert "reason" in shell("show", message_id)
         shell("cancel", "--reason", "damaged", "--yes")
         assert shell.rows("list", "--state", "dead") == []
 
@@ -296,27 +298,27 @@ class TestFine:
 
     def test_a_body_comes_out_byte_for_byte(self, shell: Shell) -> None:
         body = bytes(range(256)) * 40
-        one = shell.park(pack(b"k", build(), body))
-        command = [sys.executable, "-m", "bridge.cli", "show", one, "--raw"]
+        message_id = shell.park(pack(b"k", build(), body))
+        command = [sys.executable, "-m", "bridge.cli", "show", message_id, "--raw"]
         assert subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout == body
 
     def test_a_long_body_is_cut_without_full(self, shell: Shell) -> None:
-        one = shell.park(pack(b"k", build(), b"x" * 5000))
-        cut, full = (json.loads(shell("show", one, "-o", "json", *more)) for more in ([], ["--full"]))
+        message_id = shell.park(pack(b"k", build(), b"x" * 5000))
+        cut, full = (json.loads(shell("show", message_id, "-o", "json", *more)) for more in ([], ["--full"]))
         assert (len(cut["body"]), cut["body_truncated"], cut["body_size"]) == (4096, True, 5000)
         assert (len(full["body"]), full["body_truncated"]) == (5000, False)
-        assert "--full" in shell("show", one)
+        assert "--full" in shell("show", message_id)
 
     def test_headers_larger_than_a_frame_are_shown(self, shell: Shell) -> None:
-        one = shell.park(pack(b"k", build({"large": "x" * 300_000}), b"body"))
-        assert json.loads(shell("show", one, "-o", "json"))["body"] == "body"
+        message_id = shell.park(pack(b"k", build({"large": "x" * 300_000}), b"body"))
+        assert json.loads(shell("show", message_id, "-o", "json"))["body"] == "body"
 
     def test_a_body_on_standard_input_is_taken_byte_for_byte(
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\x00\n")))
-        one = json.loads(shell("send", "orders", "-", *KEY, "--in", "1h", "-o", "json"))["id"]
-        assert json.loads(shell("show", one, "-o", "json"))["body_base64"] == "/wAK"
+        message_id = json.loads(shell("send", "orders", "-", *KEY, "--in", "1h", "-o", "json"))["id"]
+        assert json.loads(shell("show", message_id, "-o", "json"))["body_base64"] == "/wAK"
 
     def test_a_kafka_that_no_route_uses_is_mentioned_where_rabbitmq_is_unreachable(self, shell: Shell) -> None:
         with Path("postdate.toml").open("a") as file:
@@ -371,8 +373,8 @@ class TestFine:
         """Without the right one the message would be a dead letter a minute after it was due."""
         assert "--routing-key is missing" in shell.refused("send", "orders", "body", "--in", "1h")
         assert shell.states() == {}
-        one = shell.send("--routing-key", "")
-        assert shell.states() == {one: "parked"}
+        message_id = shell.send("--routing-key", "")
+        assert shell.states() == {message_id: "parked"}
 
     def test_text_output_calls_a_cancelled_message_cancelled(self, shell: Shell) -> None:
         assert "\tcancelled\t" in shell("cancel", shell.send())
@@ -390,24 +392,24 @@ class TestFine:
     def test_a_table_on_a_terminal_has_one_line_per_message_with_the_whole_id(
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        one = shell.send("--routing-key", "r" * 100, "--key", "k" * 100)
+        message_id = shell.send("--routing-key", "r" * 100, "--key", "k" * 100)
         monkeypatch.setenv("COLUMNS", "80")
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         head, line = shell("list").splitlines()
         assert "reason" not in head
-        assert re.match(f"{one}  in 59m 5[0-9]s  orders  ", line)
+        assert re.match(f"{message_id}  in 59m 5[0-9]s  orders  ", line)
         assert "routing key" in head
         assert "delay key" in head
 
     def test_on_a_terminal_each_column_has_a_name_and_a_long_reason_leaves_room_for_the_others(
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        one = shell.dead("unroutable: " + "nobody takes it " * 9)
+        message_id = shell.dead("unroutable: " + "nobody takes it " * 9)
         monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
         monkeypatch.setenv("COLUMNS", "80")
         head, line = shell("list", "--state", "dead").splitlines()
         assert "died at" not in head
-        assert line.startswith(f"{one}  ")
+        assert line.startswith(f"{message_id}  ")
         assert "unroutable: nob" in line
         monkeypatch.setenv("COLUMNS", "240")
         head, _ = shell("list", "--state", "dead").splitlines()
@@ -422,11 +424,11 @@ class TestFine:
 
 class TestDeadLetters:
     def test_one_is_retried_by_its_id(self, shell: Shell) -> None:
-        one = shell.dead("unroutable: nobody")
+        message_id = shell.dead("unroutable: nobody")
         (row,) = shell.rows("list", "--state", "dead", "--reason", "unroutable")
         assert row["reason"] == "unroutable: nobody"
-        assert shell.rows("retry", one)[0]["state"] == "parked"
-        assert shell.states() == {one: "parked"}
+        assert shell.rows("retry", message_id)[0]["state"] == "parked"
+        assert shell.states() == {message_id: "parked"}
 
     def test_many_are_retried_by_a_filter_and_others_stay(self, shell: Shell) -> None:
         first, second = shell.dead("unroutable: a"), shell.dead("unroutable: b")
@@ -441,10 +443,10 @@ class TestDeadLetters:
         assert shell.states() == {kept: "parked"}
 
     def test_without_a_terminal_many_dead_letters_are_untouched_without_yes(self, shell: Shell) -> None:
-        one = shell.dead("bad_header: a")
+        message_id = shell.dead("bad_header: a")
         assert "Messages to retry: 1. Confirm with --yes" in shell.refused("retry", "--all")
         assert "--yes" in shell.refused("cancel", "--state", "dead")
-        assert shell.states() == {one: "dead"}
+        assert shell.states() == {message_id: "dead"}
 
 
 class TestWrong:
@@ -507,25 +509,25 @@ class TestWrong:
 
 class TestWhatLeftTheStore:
     def test_a_cancelled_message_is_shown_and_listed_with_its_moments(self, shell: Shell) -> None:
-        one = shell.send("--key", "order-1")
-        shell("cancel", one)
-        for words in ((one,), ("--key", "order-1")):
+        message_id = shell.send("--key", "order-1")
+        shell("cancel", message_id)
+        for words in ((message_id,), ("--key", "order-1")):
             found = json.loads(shell("show", *words, "-o", "json"))
-            assert (found["id"], found["state"], found["key"]) == (one, "cancelled", "order-1")
+            assert (found["id"], found["state"], found["key"]) == (message_id, "cancelled", "order-1")
             assert found["reason"] == "by an operator"
             assert [moment["what"] for moment in found["life"]] == ["received", "cancelled", "due"]
-        assert "cancelled" in shell("show", one)
-        assert [row["id"] for row in shell.rows("list", "--state", "history")] == [one]
-        assert [row["id"] for row in shell.rows("list", "--state", "history", "--ending", "cancelled")] == [one]
+        assert "cancelled" in shell("show", message_id)
+        assert [row["id"] for row in shell.rows("list", "--state", "history")] == [message_id]
+        assert [row["id"] for row in shell.rows("list", "--state", "history", "--ending", "cancelled")] == [message_id]
         assert shell.rows("list", "--state", "history", "--ending", "delivered") == []
-        assert shell.rows("list", "--state", "history", "--since", "1h", "--key", "order-1")[0]["id"] == one
-        assert shell.ended("show", one, "--raw")[0] == 3
+        assert shell.rows("list", "--state", "history", "--since", "1h", "--key", "order-1")[0]["id"] == message_id
+        assert shell.ended("show", message_id, "--raw")[0] == 3
         assert "The body of message" in shell.said
 
     def test_a_list_filters_by_header_size_and_tries(self, shell: Shell) -> None:
-        one, two = shell.send("--header", "tenant=a"), shell.send("--header", "tenant=b")
-        assert [row["id"] for row in shell.rows("list", "--header", "tenant=a")] == [one]
-        assert {row["id"] for row in shell.rows("list", "--header", "tenant")} == {one, two}
+        first, two = shell.send("--header", "tenant=a"), shell.send("--header", "tenant=b")
+        assert [row["id"] for row in shell.rows("list", "--header", "tenant=a")] == [first]
+        assert {row["id"] for row in shell.rows("list", "--header", "tenant")} == {first, two}
         assert shell.rows("list", "--header", "tenant=c") == []
         assert shell.rows("list", "--min-size", "100000") == shell.rows("list", "--min-tries", "1") == []
         assert "--header" in shell.refused("list", "--state", "history", "--header", "tenant=a")
@@ -536,14 +538,14 @@ class TestWhatLeftTheStore:
         assert "--route is given more than once" in shell.refused(*words, "--route", "a", "--route", "b")
 
     def test_what_an_operator_did_is_in_the_audit_log(self, shell: Shell) -> None:
-        one, dead = shell.send(), shell.dead("unroutable: nobody")
-        shell("reschedule", one, "--in", "2h")
-        shell("cancel", one, "--note", "customer called")
+        parked, dead = shell.send(), shell.dead("unroutable: nobody")
+        shell("reschedule", parked, "--in", "2h")
+        shell("cancel", parked, "--note", "customer called")
         shell("retry", "--all", "--yes", "--note", "queue is back")
         entries = shell.rows("audit", "--limit", "5")
         assert [entry["verb"] for entry in entries] == ["bulk retry", "bulk retry", "cancel", "reschedule", "send"]
         assert [entry["messages"] for entry in entries] == [1, 0, 1, 1, 1]
-        assert (entries[2]["via"], entries[2]["what"]) == ("cli", one)
+        assert (entries[2]["via"], entries[2]["what"]) == ("cli", parked)
         reasons = [entry["reason"] for entry in entries[:4]]
         assert reasons == ["queue is back", "queue is back", "customer called", None]
         assert entries[1]["what"].endswith('{"state": "dead"}')
@@ -606,32 +608,32 @@ class TestHowItEnds:
 
     @pytest.mark.parametrize("words", [["cancel"], ["deliver"], ["reschedule", "--in", "1h"], ["retry"]])
     def test_5_where_the_message_is_being_sent(self, shell: Shell, words: list[str]) -> None:
-        one = shell.park(pack(b"k", build(), b""), due_in_ms=0)
+        message_id = shell.park(pack(b"k", build(), b""), due_in_ms=0)
         shell.claim()
-        code, out = shell.ended(*words, one, "-o", "json")
+        code, out = shell.ended(*words, message_id, "-o", "json")
         assert code == 5
         assert json.loads(out)[0]["state"] == "claimed"
-        assert f"{one}: it is being sent now" in shell.said
-        assert shell.states() == {one: "claimed"}
+        assert f"{message_id}: it is being sent now" in shell.said
+        assert shell.states() == {message_id: "claimed"}
 
     def test_5_where_a_dead_letter_should_be_moved_with_the_right_command(self, shell: Shell) -> None:
-        one = shell.dead("unroutable: nobody")
-        assert shell.ended("deliver", one)[0] == 5
+        message_id = shell.dead("unroutable: nobody")
+        assert shell.ended("deliver", message_id)[0] == 5
         assert "postdate retry" in shell.said
 
     def test_5_where_a_refused_cancellation_would_be_delivered_by_a_retry(self, shell: Shell) -> None:
         reason = "not_allowed: header x-delay-cancel cancels nothing here, the route's cancel is false"
-        one, other = shell.dead(reason), shell.dead("unroutable: nobody")
-        assert shell.ended("retry", one)[0] == 5
+        first, other = shell.dead(reason), shell.dead("unroutable: nobody")
+        assert shell.ended("retry", first)[0] == 5
         assert "is never delivered" in shell.said
         assert json.loads(shell("retry", "--all", "--yes", "-o", "json"))["done"] == 1
-        assert shell.states() == {one: "dead", other: "parked"}
+        assert shell.states() == {first: "dead", other: "parked"}
 
     def test_5_where_a_key_may_not_be_taken(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-        one = shell.send("--key", "k")
+        message_id = shell.send("--key", "k")
         monkeypatch.setenv("POSTDATE_HEADERS__ON_SAME_KEY", "keep")
         assert shell.ended("send", "orders", "x", *KEY, "--in", "1m", "--key", "k")[0] == 5
-        assert shell.states() == {one: "parked"}
+        assert shell.states() == {message_id: "parked"}
 
     def test_of_several_messages_those_that_can_be_are_done_and_the_worst_code_counts(self, shell: Shell) -> None:
         claimed = shell.park(pack(b"k", build(), b""), due_in_ms=0)
@@ -688,34 +690,36 @@ class TestHostileMessages:
     """Producers choose keys, headers, bodies and reasons: none of them controls the terminal or breaks a line."""
 
     @pytest.fixture
-    def one(self, shell: Shell) -> str:
+    def message_id(self, shell: Shell) -> str:
         properties = build({f"h{HOSTILE}": HOSTILE, "n": 5}, message_id=HOSTILE, content_type=HOSTILE)
         payload = pack(HOSTILE.encode(), properties, HOSTILE.encode())
-        one = shell.park(payload, f"k{HOSTILE}".encode(), due_in_ms=0)
+        parked = shell.park(payload, f"k{HOSTILE}".encode(), due_in_ms=0)
         shell.claim(f"bad_header: {HOSTILE}")
-        return one
+        return parked
 
     @pytest.mark.parametrize("output", ["text", "json", "jsonl"])
     @pytest.mark.parametrize("command", ["list", "show"])
-    def test_nothing_is_printed_that_a_terminal_obeys(self, shell: Shell, one: str, command: str, output: str) -> None:
-        words = ["list", "--state", "dead"] if command == "list" else ["show", one]
+    def test_nothing_is_printed_that_a_terminal_obeys(
+        self, shell: Shell, message_id: str, command: str, output: str
+    ) -> None:
+        words = ["list", "--state", "dead"] if command == "list" else ["show", message_id]
         text = shell(*words, "-o", output)
         assert all(letter.isprintable() or letter in "\n\t" for letter in text)
         if command == "list" and output != "json":
             assert len(text.splitlines()) == (2 if output == "text" else 1)
 
-    def test_json_returns_it_unchanged(self, shell: Shell, one: str) -> None:
-        shown = json.loads(shell("show", one, "-o", "json"))
+    def test_json_returns_it_unchanged(self, shell: Shell, message_id: str) -> None:
+        shown = json.loads(shell("show", message_id, "-o", "json"))
         assert shown["body"] == shown["routing_key"] == shown["properties"]["message_id"] == HOSTILE
         assert shown["properties"]["headers"] == {f"h{HOSTILE}": HOSTILE, "n": 5}
         assert shown["key"] == f"k{HOSTILE}"
 
-    def test_a_hostile_key_finds_its_message(self, shell: Shell, one: str) -> None:
+    def test_a_hostile_key_finds_its_message(self, shell: Shell, message_id: str) -> None:
         assert shell.rows("cancel", "--key", f"k{HOSTILE}") == [
-            {"id": one, "state": "cancelled", "due": None, "due_ms": None, "text": "", "code": 0}
+            {"id": message_id, "state": "cancelled", "due": None, "due_ms": None, "text": "", "code": 0}
         ]
 
-    def test_an_error_about_it_is_harmless_too(self, shell: Shell, one: str) -> None:
+    def test_an_error_about_it_is_harmless_too(self, shell: Shell, message_id: str) -> None:
         code, _ = shell.ended("show", "--key", f"other{HOSTILE}")
         assert code == 3
         assert all(letter.isprintable() or letter == "\n" for letter in shell.said)

@@ -49,7 +49,7 @@ def report_in(folder: Path) -> dict[str, Any]:
 
 def steps_of(found: dict[str, Any], mode: str) -> dict[str, dict[str, Any]]:
     """The figures of a mode by the kind of its step."""
-    steps = next(one["steps"] for one in found["modes"] if one["name"] == mode)
+    steps = next(measured["steps"] for measured in found["modes"] if measured["name"] == mode)
     return {step["kind"]: step["figures"] for step in steps}
 
 

@@ -109,9 +109,9 @@ def test_unroutable_messages_of_endless_routing_keys_write_one_line_a_second_and
         seconds = time.monotonic() - began
         bridge.terminate()
         log = bridge.log().splitlines()
-        troubles = [one for one in log if "trouble" in one and "unroutable" in one]
+        troubles = [text for text in log if "trouble" in text and "unroutable" in text]
         assert 1 <= len(troubles) <= seconds + 2
-        assert len([one for one in log if "unroutable" in one]) <= 30 * (seconds + 2)
+        assert len([text for text in log if "unroutable" in text]) <= 30 * (seconds + 2)
         assert max(map(len, log)) < 1000
 
 

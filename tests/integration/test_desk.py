@@ -52,9 +52,9 @@ async def test_large_messages_are_read_in_several_calls_and_all_found(
 
 
 async def test_commands_show_an_envelope_that_cannot_be_opened(rig: RedisDeskRig) -> None:
-    one, envelope = await rig.park(), b"\x63" + b"whatever" * 10
-    await rig.tamper(one, envelope)
-    (row,) = await rig.desk.look([one], -1)
+    message_id, envelope = await rig.park(), b"\x63" + b"whatever" * 10
+    await rig.tamper(message_id, envelope)
+    (row,) = await rig.desk.look([message_id], -1)
     assert message_of(row).reason == row.reason
     assert row.reason.startswith("damaged: ")
     assert open_payload(row)[3:] == (envelope, len(envelope))

@@ -24,8 +24,8 @@ def doctor(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[st
     capsys.readouterr()
     code = run_command(["doctor", "--config", str(file), "-o", "json"])
     found: dict[str, list[str]] = {"OK": [], "WARN": [], "FAIL": []}
-    for one in json.loads(capsys.readouterr().out):
-        found[one["level"]].append(f"{one['subject']}: {one['text']}. {one['advice']}")
+    for load in json.loads(capsys.readouterr().out):
+        found[load["level"]].append(f"{load['subject']}: {load['text']}. {load['advice']}")
     return code, found
 
 
@@ -35,8 +35,8 @@ def test_it_judges_a_running_installation_and_names_a_dead_letter_with_the_comma
     with Line(rabbitmq_vhost, redis_url, tmp_path) as line, line.start():
         code, found = doctor(line.file(OFF), capsys)
         assert (code, found["WARN"], found["FAIL"]) == (0, [], [])
-        assert any(one.startswith("instance ") and "All well" in one for one in found["OK"])
-        assert any("may call every command" in one for one in found["OK"])
+        assert any(text.startswith("instance ") and "All well" in text for text in found["OK"])
+        assert any("may call every command" in text for text in found["OK"])
         line.publish(Props([(b"x-delay", "S", b"\0\0\0\4soon")]), b"unreadable")
         line.wait_dead()
         code, found = doctor(line.file(OFF), capsys)
@@ -56,7 +56,7 @@ def test_a_redis_user_without_a_right_fails_with_the_command_to_type(
         finally:
             client.execute_command("ACL", "DELUSER", "narrow")
     assert code == 2
-    assert [one for one in found["FAIL"] if "ACL SETUSER name +zadd" in one]
+    assert [text for text in found["FAIL"] if "ACL SETUSER name +zadd" in text]
 
 
 def test_a_redis_that_is_away_fails_and_the_broker_is_still_judged(
@@ -66,8 +66,8 @@ def test_a_redis_that_is_away_fails_and_the_broker_is_still_judged(
         away = line.file({"redis": {"url": f"redis://127.0.0.1:{free_ports(1)[0]}/0"}})
         code, found = doctor(away, capsys)
     assert code == 2
-    assert any(one.startswith("store: ") for one in found["FAIL"])
-    assert any(one.startswith("route orders: exists") for one in found["OK"])
+    assert any(text.startswith("store: ") for text in found["FAIL"])
+    assert any(text.startswith("route orders: exists") for text in found["OK"])
 
 
 def test_wrong_settings_are_a_failure_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

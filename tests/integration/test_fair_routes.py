@@ -140,7 +140,7 @@ def _plain(delay_ms: int) -> bytes:
 @pytest.mark.parametrize(
     ("flood", "at_least"),
     [(unknown_keys, 2000), (known_keys, 2000), (one_key, 0), (many_keys, 0), (soon_due, 0), (bad_headers, 0)],
-    ids=lambda one: getattr(one, "__name__", ""),
+    ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_flood_on_one_route_does_not_delay_another(
     rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, flood: Callable[[], Flood], at_least: int
@@ -155,7 +155,7 @@ def test_a_flood_on_one_route_does_not_delay_another(
         line.start()
         steps = list(flood())
         rounds = (measure(line, front, queue, steps) for _ in range(ROUNDS))
-        assert any(one.p99_ms < P99_MS and one.rate >= at_least for one in rounds)
+        assert any(figures.p99_ms < P99_MS and figures.rate >= at_least for figures in rounds)
 
 
 def measure(line: Line, neighbour: str, queue: str, flood: list[tuple[bytes, list[Entry]]]) -> Figures:

@@ -32,7 +32,7 @@ def test_a_full_route_leaves_messages_in_the_broker_and_goes_on_when_it_has_room
             put(line, number, 100)
         assert line.receive_until(1, 1) == []
         assert line.stored() == 20
-        assert sorted(int(one.body) for one in line.receive(30, 30)) == list(range(30))
+        assert sorted(int(message.body) for message in line.receive(30, 30)) == list(range(30))
 
 
 def test_with_on_full_dead_further_messages_become_dead_letters_and_undelayed_ones_pass(
@@ -47,4 +47,4 @@ def test_with_on_full_dead_further_messages_become_dead_letters_and_undelayed_on
         put(line, 5, 60_000)
         assert line.wait_dead() == ["full: its route has reached max_parked or max_parked_bytes"]
         put(line, 6, 0)
-        assert [one.body for one in line.receive(1)] == [b"6"]
+        assert [message.body for message in line.receive(1)] == [b"6"]

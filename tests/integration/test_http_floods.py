@@ -84,8 +84,8 @@ def http() -> HttpLine:
 @pytest.fixture
 def line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, http: HttpLine) -> Iterator[Line]:
     auth = {"auth": {"viewer_token": VIEWER, "operator_token": OPERATOR}}
-    with Line(rabbitmq.url, redis_server.url, tmp_path, {**http.with_live(), **auth}) as one:
-        yield one
+    with Line(rabbitmq.url, redis_server.url, tmp_path, {**http.with_live(), **auth}) as line:
+        yield line
 
 
 @contextmanager

@@ -32,8 +32,8 @@ def http() -> HttpLine:
 
 @pytest.fixture
 def line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, http: HttpLine) -> Iterator[Line]:
-    with Line(rabbitmq.url, redis_server.url, tmp_path, http.settings) as one:
-        yield one
+    with Line(rabbitmq.url, redis_server.url, tmp_path, http.settings) as line:
+        yield line
 
 
 def test_a_blocked_dispatch_loop_fails_livez(line: Line, http: HttpLine) -> None:
@@ -117,10 +117,10 @@ def test_a_stop_amid_ten_thousand_deliveries_fails_readyz_first_and_loses_nothin
     assert 503 in seen, seen
     assert 200 not in seen[seen.index(503) :], "it was ready again while it stopped"
     assert len(got) < MESSAGES
-    bodies = {one.body for one in got}
+    bodies = {message.body for message in got}
     line.start()
     while len(bodies) < MESSAGES:
-        bodies |= {one.body for one in line.receive(1, 20)}
+        bodies |= {message.body for message in line.receive(1, 20)}
     assert len(bodies) == MESSAGES
 
 

@@ -62,7 +62,7 @@ async def fill(settings: Settings, count: int) -> None:
                 batch.keyed.append(Keyed(len(batch.messages), index_field(route, key), "replace"))
             batches[shard] = batch
         answers = await store.park(batches)
-        assert not any(isinstance(one, StoreUnavailable) for one in answers.values()), answers
+        assert not any(isinstance(answer, StoreUnavailable) for answer in answers.values()), answers
     await close(client)
 
 
@@ -77,10 +77,10 @@ async def timed(call: Callable[[], Awaitable[httpx.Response]], runs: int = 5) ->
     return median(took), answer.json()
 
 
-async def until(client: httpx.AsyncClient, one: str, holds: Callable[[Any], bool]) -> Any:
+async def until(client: httpx.AsyncClient, message_id: str, holds: Callable[[Any], bool]) -> Any:
     """The operation as soon as it is as expected, asked for ten times a second."""
     while True:
-        if holds(found := (await client.get(f"/operations/{one}")).json()):
+        if holds(found := (await client.get(f"/operations/{message_id}")).json()):
             return found
         await asyncio.sleep(0.1)
 
@@ -143,19 +143,19 @@ async def test_a_million_parked_messages_are_listed_filtered_and_cancelled_quick
             steps.add(found["done"])
             return bool(found["state"] != "running")
 
-        one = await until(client, started["id"], ended)
-        figures["bulk cancel messages"], figures["bulk cancel s"] = one["done"], time.perf_counter() - began
-        assert one["state"] == "done"
-        assert one["done"] >= 100_000 - 100
+        operation = await until(client, started["id"], ended)
+        figures["bulk cancel messages"], figures["bulk cancel s"] = operation["done"], time.perf_counter() - began
+        assert operation["state"] == "done"
+        assert operation["done"] >= 100_000 - 100
         assert len(steps) > 5, "it tells its progress"
         started = (await client.post("/bulk", json={"verb": "cancel", "filter": {"state": "parked"}})).json()
         await until(client, started["id"], lambda found: found["done"] > 0)
         began = time.perf_counter()
         await client.delete(f"/operations/{started['id']}")
-        one = await until(client, started["id"], lambda found: found["state"] != "running")
+        operation = await until(client, started["id"], lambda found: found["state"] != "running")
         figures["stop s"] = time.perf_counter() - began
-        assert one["state"] == "stopped"
-        assert one["done"] < one["total"]
+        assert operation["state"] == "stopped"
+        assert operation["done"] < operation["total"]
     with capsys.disabled():
         print("".join(f"\n  {name}: {value:.1f}" for name, value in figures.items()), dry["count"])
     slow = {name: (figures[name], most) for name, most in limits.items() if figures[name] > most}

@@ -34,8 +34,8 @@ def http() -> HttpLine:
 
 @pytest.fixture
 def line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, http: HttpLine) -> Iterator[Line]:
-    with Line(rabbitmq.url, redis_server.url, tmp_path, http.settings) as one:
-        yield one
+    with Line(rabbitmq.url, redis_server.url, tmp_path, http.settings) as line:
+        yield line
 
 
 def http_process(bridge: Bridge) -> int:
@@ -45,7 +45,7 @@ def http_process(bridge: Bridge) -> int:
 
 def delivers(line: Line) -> None:
     line.publish(Props([delay(50)]), b"one")
-    assert [one.body for one in line.receive(1)] == [b"one"]
+    assert [message.body for message in line.receive(1)] == [b"one"]
 
 
 def test_a_killed_http_process_is_restarted_and_the_bridge_goes_on_delivering(line: Line, http: HttpLine) -> None:

@@ -40,8 +40,8 @@ def port(given: Settings) -> Iterator[int]:
     # The server would log into the output of this process, which the tests read.
     with Path(os.devnull).open("w") as nowhere:
         structlog.configure(logger_factory=structlog.PrintLoggerFactory(nowhere), cache_logger_on_first_use=False)
-        with served(given) as one:
-            yield one
+        with served(given) as port:
+            yield port
     structlog.reset_defaults()
 
 
@@ -65,7 +65,7 @@ def console(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, port: int, given: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> Console:
     file = tmp_path / "postdate.toml"
-    routes = {name: {"intercept": one.intercept, "deliver_to": one.deliver_to} for name, one in ROUTES.items()}
+    routes = {name: {"intercept": route.intercept, "deliver_to": route.deliver_to} for name, route in ROUTES.items()}
     url = given.redis.url.get_secret_value()
     file.write_text(
         toml({"redis": {"url": url, "durability": "none", "key_prefix": given.redis.key_prefix}, "routes": routes})
@@ -101,12 +101,12 @@ def test_commands_print_the_same_over_the_api_as_at_the_store(console: Console) 
     for arguments in asked:
         at_store, over_api = console(*arguments, api=False), console(*arguments, api=True)
         assert without_waits(over_api) == without_waits(at_store), arguments
-    for api, one in zip((False, True), ids, strict=True):
-        moved = json.loads(console("reschedule", one, "--at", "2026-12-24T18:00:00Z", "-o", "json", api=api)[1])
+    for api, message_id in zip((False, True), ids, strict=True):
+        moved = json.loads(console("reschedule", message_id, "--at", "2026-12-24T18:00:00Z", "-o", "json", api=api)[1])
         assert moved[0]["due"] == "2026-12-24T18:00:00.000Z"
-        assert console("deliver", one, api=api)[0] == 0
-        assert console("cancel", one, api=api)[:2] == (0, f"id\tstate\tdue\n{one}\tcancelled\t\n")
-        assert console("cancel", one, api=api)[0] in (3, 5)
+        assert console("deliver", message_id, api=api)[0] == 0
+        assert console("cancel", message_id, api=api)[:2] == (0, f"id\tstate\tdue\n{message_id}\tcancelled\t\n")
+        assert console("cancel", message_id, api=api)[0] in (3, 5)
     assert console("pause", "orders", "-o", "json", api=True)[0] == 0
     assert json.loads(console("stats", "-o", "json", api=True)[1])["parked"] == 0
     assert console("resume", "orders", api=True)[0] == 0
@@ -118,7 +118,7 @@ def without_waits(told: tuple[int, str, str]) -> tuple[int, str, str]:
     """What a command told, without the column "wait", which changes."""
     code, out, err = told
     if out.startswith("["):
-        return code, json.dumps([{**one, "wait": ""} for one in json.loads(out)]), err
+        return code, json.dumps([{**row, "wait": ""} for row in json.loads(out)]), err
     head = out.partition("\n")[0].split("\t")
     if "wait" not in head:
         return told
@@ -143,11 +143,11 @@ def test_a_wrong_token_and_an_api_that_is_away_are_told_in_a_sentence(
 
 def raw(port: int, data: bytes, wait_s: float = 5.0) -> bytes:
     """Send bytes; what the server answers until it closes or is silent."""
-    with socket.create_connection(("127.0.0.1", port), wait_s) as one:
+    with socket.create_connection(("127.0.0.1", port), wait_s) as end:
         answer = b""
         with suppress(OSError):  # it is silent, or closes the connection while bytes are on their way
-            one.sendall(data)
-            while piece := one.recv(65536):
+            end.sendall(data)
+            while piece := end.recv(65536):
                 answer += piece
         return answer
 
@@ -195,27 +195,27 @@ def test_slow_clients_are_dropped_and_others_are_served(port: int, monkeypatch: 
     monkeypatch.setattr("bridge.http.patience.HEAD_S", 0.5)
     slow = []
     for number in range(100):
-        one = socket.create_connection(("127.0.0.1", port), 5)
-        one.sendall(HEAD if number % 2 else b"")  # half of a request, or nothing
-        slow.append(one)
+        end = socket.create_connection(("127.0.0.1", port), 5)
+        end.sendall(HEAD if number % 2 else b"")  # half of a request, or nothing
+        slow.append(end)
     assert httpx.get(f"http://127.0.0.1:{port}/livez", timeout=10).status_code == 200  # and not after all of them
-    for one in slow:
-        one.settimeout(10)
+    for end in slow:
+        end.settimeout(10)
         with suppress(ConnectionResetError):
-            while one.recv(65536):
+            while end.recv(65536):
                 pass
-        one.close()
+        end.close()
 
 
 def test_a_body_that_nothing_reads_does_not_keep_its_connection(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bridge.http.patience.HEAD_S", 0.5)
     post = b"POST /api/v1/bulk HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
-    with socket.create_connection(("127.0.0.1", port), 5) as one:
-        one.sendall(post)
-        assert b" 401 " in one.recv(65536)
-        one.sendall(b"}")
+    with socket.create_connection(("127.0.0.1", port), 5) as end:
+        end.sendall(post)
+        assert b" 401 " in end.recv(65536)
+        end.sendall(b"}")
         with suppress(ConnectionResetError):
-            while one.recv(65536):
+            while end.recv(65536):
                 pass
 
 
@@ -225,10 +225,10 @@ def test_connections_without_a_request_make_room_for_others(port: int, monkeypat
         idle = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 5)) for _ in range(60)]
         assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
         # After its answer, each of them is idle again, and has sent a part of its next request.
-        for one in idle[-15:]:
-            one.sendall(HEAD + b"\r\n")
-            one.recv(65536)
-            one.sendall(b"G")
+        for end in idle[-15:]:
+            end.sendall(HEAD + b"\r\n")
+            end.recv(65536)
+            end.sendall(b"G")
         assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
 
 
@@ -254,7 +254,7 @@ def test_the_setting_of_the_environment_finds_the_api(
     assert json.loads(capsys.readouterr().out) == []
     Path("empty.toml").write_text("")
     assert run_command(["pause", "--all", "--yes", "-o", "json", "--config", "empty.toml"]) == 0
-    assert {one["state"] for one in json.loads(capsys.readouterr().out)} == {"paused"}
+    assert {row["state"] for row in json.loads(capsys.readouterr().out)} == {"paused"}
     assert run_command(["resume", "orders", "--config", "empty.toml"]) == 0
     assert run_command(["pause", "nothing", "--config", "empty.toml"]) == 2
     monkeypatch.setenv("POSTDATE_API_TOKEN", "wrong")

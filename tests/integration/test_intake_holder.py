@@ -33,15 +33,15 @@ def line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path) -> Iterator[Li
 
 
 def publish(line: Line, number: int, count: int) -> None:
-    for one in range(number, number + count):
-        line.publish(Props([delay(1)], PERSISTENT), b"%d" % one)
+    for body in range(number, number + count):
+        line.publish(Props([delay(1)], PERSISTENT), b"%d" % body)
 
 
 def holder_and_other(line: Line) -> tuple[Bridge, Bridge]:
     """Which of two instances RabbitMQ gives the messages to."""
     both = (line.start(), line.start())
     publish(line, 0, 5)
-    wait_for(lambda: any(one.report().get("received") == 5 for one in both), "one has received all five")
+    wait_for(lambda: any(bridge.report().get("received") == 5 for bridge in both), "one has received all five")
     first, second = both
     return both if first.report().get("received") == 5 else (second, first)
 

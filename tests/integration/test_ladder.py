@@ -42,10 +42,10 @@ def test_any_wait_is_made_of_steps_and_never_early(line: LevelLine) -> None:
     """1001 ms are two seconds, or one where a millisecond has passed on the way in; of 1 ms nothing may be left."""
     asked = {b"1": 1, b"1000": 1000, b"1001": 1001, b"3000": 3000, b"2500": 2500}
     sent = {body: put(line, body, delay(ms), key=LONGEST_KEY) for body, ms in asked.items()}
-    for one in line.receive(len(asked)):
-        assert asked[one.body] / 1000 <= one.at - sent[one.body] < asked[one.body] / 1000 + 6
-        assert one.routing_key == LONGEST_KEY
-        assert [header[1:12] for header in parts(one.properties).headers] == [b"x-delay-due"]
+    for message in line.receive(len(asked)):
+        assert asked[message.body] / 1000 <= message.at - sent[message.body] < asked[message.body] / 1000 + 6
+        assert message.routing_key == LONGEST_KEY
+        assert [header[1:12] for header in parts(message.properties).headers] == [b"x-delay-due"]
 
 
 def test_a_step_whose_queue_was_deleted_makes_nothing_early(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
@@ -53,10 +53,10 @@ def test_a_step_whose_queue_was_deleted_makes_nothing_early(rabbitmq: RabbitMQ, 
         bridge = line.run()
         line.delete_queue(line.places().ladder[1])
         sent = {b"%d" % ms: put(line, b"%d" % ms, delay(ms)) for ms in (1000, 2000, 3000)}
-        for one in line.receive(3):
-            asked_s = int(one.body) / 1000
-            assert asked_s <= one.at - sent[one.body] < asked_s + 5
-            assert [header[1:12] for header in parts(one.properties).headers] == [b"x-delay-due"]
+        for message in line.receive(3):
+            asked_s = int(message.body) / 1000
+            assert asked_s <= message.at - sent[message.body] < asked_s + 5
+            assert [header[1:12] for header in parts(message.properties).headers] == [b"x-delay-due"]
         assert "early: a queue where it should have waited was missing" in bridge.log()
 
 
@@ -84,7 +84,7 @@ def test_a_level_and_a_moment_go_up_the_ladder_too(line: LevelLine) -> None:
     due_ms = int(time.time() * 1000) + 1500
     put(line, b"at", (b"x-deliver-at", "l", struct.pack(">q", due_ms)))
     sent = put(line, b"level", (b"x-delay-level", "I", struct.pack(">i", 2)))
-    got = {one.body: one for one in line.receive(2)}
+    got = {message.body: message for message in line.receive(2)}
     assert got[b"at"].at >= due_ms / 1000
     assert got[b"level"].at >= sent + 1
 

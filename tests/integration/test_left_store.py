@@ -67,10 +67,10 @@ def test_dead_letters_of_routes_that_need_no_store_any_more_are_listed_shown_ret
 
 
 def test_what_is_still_parked_is_found_by_its_key_and_moved(shell: LeftStore) -> None:
-    one = shell.send("--key", "order-1")
+    message_id = shell.send("--key", "order-1")
     shell.change(ORDERS, LEVELS)
     (moved,) = shell.rows("reschedule", "--key", "order-1", "--in", "2h")
-    assert (moved["id"], moved["state"]) == (one, "parked")
+    assert (moved["id"], moved["state"]) == (message_id, "parked")
     assert shell.ended("cancel", "--key", "order-2", "--route", "orders")[0] == 3
     assert f"on route 'orders'. Route orders has no store (mode levels). {IN_BROKER}" in shell.said
     assert shell.ended("send", "orders", "body", "--in", "1h")[0] == 5
@@ -80,15 +80,15 @@ def test_what_is_still_parked_is_found_by_its_key_and_moved(shell: LeftStore) ->
 @pytest.mark.parametrize("beside", ["bills of Kafka", "bills of RabbitMQ", "bills of Kafka alone"])
 def test_what_is_left_is_seen_beside_a_route_that_has_a_store(shell: LeftStore, beside: str) -> None:
     """The first has a store of its own, the second shares it, and in the third the old route is gone altogether."""
-    one = shell.dead("unroutable: no queue", b"order-1")
+    message_id = shell.dead("unroutable: no queue", b"order-1")
     bills = BILLS if beside == "bills of RabbitMQ" else f"{BILLS}{KAFKA}"
     shell.change(*([] if "alone" in beside else [ORDERS, LEVELS]), bills)
     (row,) = shell.rows("list", "--state", "dead")
-    assert (row["id"], row["route"]) == (one, "orders")
-    assert json.loads(shell("show", one, "-o", "json"))["body"] == "dead body"
+    assert (row["id"], row["route"]) == (message_id, "orders")
+    assert json.loads(shell("show", message_id, "-o", "json"))["body"] == "dead body"
     assert shell.rows("list", "--route", "bills") == []
     assert shell.said == ""
-    assert [row["state"] for row in shell.rows("cancel", one)] == ["cancelled"]
+    assert [row["state"] for row in shell.rows("cancel", message_id)] == ["cancelled"]
 
 
 def test_a_route_without_a_store_of_which_nothing_can_be_left_is_refused_beside_one_with_a_store(
@@ -164,10 +164,10 @@ class TestRenamed:
     ) -> None:
         monkeypatch.setattr(shell, "url", redis_cluster_url)
         shell.change(ORDERS)
-        one = shell.dead("unroutable: no queue")
+        message_id = shell.dead("unroutable: no queue")
         shell.send("--routing-key", "k")
         shell.change(BILLS)
         ((_, text),) = self.told(shell, "route orders")
         assert text.startswith('route "orders" is not configured and has parked messages: 1')
         shell.change(ORDERS, LEVELS)
-        assert [row["id"] for row in shell.rows("list", "--state", "dead")] == [one]
+        assert [row["id"] for row in shell.rows("list", "--state", "dead")] == [message_id]

@@ -88,9 +88,9 @@ class TestWithoutABridge:
     def test_rabbitmq_alone_delays_by_every_integer_type_and_decimal_text(self, alone: LevelLine) -> None:
         sent = {tag.encode(): put(alone, tag.encode(), level(value, tag)) for tag, value in self.TYPES}
         got = alone.receive(len(self.TYPES))
-        assert sorted(one.body for one in got) == sorted(sent)
-        for one in got:
-            assert waited(sent[one.body], one) >= 0.3
+        assert sorted(message.body for message in got) == sorted(sent)
+        for message in got:
+            assert waited(sent[message.body], message) >= 0.3
 
     def test_the_routing_key_is_kept_and_the_level_stays_on_the_message(self, alone: LevelLine) -> None:
         put(alone, b"kept", number(1), key=b"a.key.of.its.own")
@@ -112,7 +112,7 @@ class TestWithoutABridge:
         wait_for(lambda: alone.depth(alone.intake) == 4, "they are counted")
         bridge = alone.run()
         got = alone.receive(3)
-        assert {one.body for one in got} == {b"any delay", b"a moment wins over a level", b"died before"}
+        assert {message.body for message in got} == {b"any delay", b"a moment wins over a level", b"died before"}
         ((dead, reason),) = alone.dead_letters()
         assert dead.body == b"no such level"
         assert "not a level from 1 to 3" in reason
@@ -124,8 +124,12 @@ class TestWithABridge:
         """301 ms are a second, or 300 where a millisecond of them has passed on the way in."""
         asked = {b"10": 10, b"300": 300, b"301": 301, b"1000": 1000}
         sent = {body: put(line, body, delay(ms)) for body, ms in asked.items()}
-        for one in line.receive(len(asked)):
-            assert max(0.3, asked[one.body] / 1000) <= waited(sent[one.body], one) < asked[one.body] / 1000 + 5
+        for message in line.receive(len(asked)):
+            assert (
+                max(0.3, asked[message.body] / 1000)
+                <= waited(sent[message.body], message)
+                < asked[message.body] / 1000 + 5
+            )
 
     def test_a_moment_is_never_early(self, line: LevelLine) -> None:
         due_ms = int(time.time() * 1000) + 900
@@ -162,7 +166,7 @@ class TestWithABridge:
     def test_an_expiration_makes_nothing_early_and_is_there_again_at_the_consumer(self, line: LevelLine) -> None:
         sent = put(line, b"expires", delay(900), expiration=short(b"60000"))
         sent_quick = put(line, b"expires before it is due", delay(900), expiration=short(b"400"))
-        got = {one.body: one for one in line.receive(2)}
+        got = {message.body: message for message in line.receive(2)}
         assert waited(sent, got[b"expires"]) >= 0.9
         assert waited(sent_quick, got[b"expires before it is due"]) >= 0.9
         assert short(b"60000") in parts(got[b"expires"].properties).behind
@@ -181,16 +185,16 @@ class TestWithABridge:
         put(line, b"retried", number(1), retried)
         put(line, b"retried and due", delay(0), retried)
         got = line.receive(4)
-        assert {one.body for one in got} == {b"its own", b"saved", b"retried", b"retried and due"}
-        for one in got:
-            assert short(b"1000") not in parts(one.properties).behind
+        assert {message.body for message in got} == {b"its own", b"saved", b"retried", b"retried and due"}
+        for message in got:
+            assert short(b"1000") not in parts(message.properties).behind
 
     def test_a_stranger_in_the_due_queue_stops_nobody(self, line: LevelLine) -> None:
         noted = died(f"{line.intake}.level.9s.000000".encode(), (b"original-expiration", "S", sized(b"60000")))
         stranger = Props([level(sized(b"abc"), "S"), noted], PERSISTENT)
         line.publish(stranger, b"a stranger", b"a.key", exchange=line.places().due)
         put(line, b"behind it", delay(300))
-        assert {one.body for one in line.receive(2)} == {b"a stranger", b"behind it"}
+        assert {message.body for message in line.receive(2)} == {b"a stranger", b"behind it"}
 
     @pytest.mark.parametrize(
         ("header", "words"),
@@ -224,11 +228,11 @@ class TestWithABridge:
                 put(line, b"by delay %d" % n, delay(200), key=b"gone.2")
             sent = put(line, b"behind them", number(1), key=b"kept.1")
             sent_too = put(line, b"behind them, too", delay(200), key=b"kept.1")
-            got = {one.body: one for one in line.receive(2)}
+            got = {message.body: message for message in line.receive(2)}
             assert 0.3 <= waited(sent, got[b"behind them"]) < 5
             assert 0.3 <= waited(sent_too, got[b"behind them, too"]) < 5
             dead = line.dead_letters(100)
-            assert len({one.body for one, _ in dead}) == 100
+            assert len({message.body for message, _ in dead}) == 100
             assert all(reason.startswith("unroutable: no queue is bound to exchange") for _, reason in dead)
 
     def test_a_stop_makes_dead_letters_of_what_nobody_took_and_hides_none_of_it(
@@ -250,7 +254,7 @@ class TestWithABridge:
             (behind,) = line.receive()
             assert 0.3 <= waited(sent, behind) < 10
             dead = line.dead_letters(40)
-            assert {one.body for one, _ in dead} == {b"%d" % n for n in range(40)}
+            assert {message.body for message, _ in dead} == {b"%d" % n for n in range(40)}
             assert all(reason.startswith("unroutable: no queue is bound to exchange") for _, reason in dead)
 
     def test_a_deleted_queue_for_dead_letters_is_made_again_and_stops_nobody(
@@ -262,7 +266,7 @@ class TestWithABridge:
             for n in range(30):
                 put(line, b"bad %d" % n, (b"x-delay", "S", sized(b"soon")))
             put(line, b"good", delay(200))
-            assert [one.body for one in line.receive()] == [b"good"]
+            assert [message.body for message in line.receive()] == [b"good"]
             assert len(line.dead_letters(30)) == 30
 
     def test_classic_queues_and_rabbitmq_alone_on_the_last_hop(self, rabbitmq: RabbitMQ, folder: Path) -> None:
@@ -271,8 +275,8 @@ class TestWithABridge:
             bridge = line.run()
             sent = {b"level": put(line, b"level", number(1)), b"rounded": put(line, b"rounded", delay(600))}
             got = line.receive(2)
-            assert all(0.3 <= waited(sent[one.body], one) < 5 for one in got)
-            assert all(one.routing_key == b"some.key" for one in got)
+            assert all(0.3 <= waited(sent[message.body], message) < 5 for message in got)
+            assert all(message.routing_key == b"some.key" for message in got)
             bridge.terminate()
 
     def test_a_target_that_comes_back_in_time_gets_what_it_refused(self, rabbitmq: RabbitMQ, folder: Path) -> None:
@@ -308,7 +312,7 @@ class TestWithABridge:
             bridge = line.bridge().start()
             for exchange in (front, line.front):
                 line.publish(Props([delay(1000)], PERSISTENT), exchange.encode(), exchange=exchange)
-            assert {one.body for one in line.receive(2, 30)} == {front.encode(), line.front.encode()}
+            assert {message.body for message in line.receive(2, 30)} == {front.encode(), line.front.encode()}
             assert bridge.terminate() == 0
 
 
@@ -330,5 +334,5 @@ def test_a_routing_key_that_names_a_queue_of_the_route_is_a_loop(rabbitmq: Rabbi
         for key in keys:
             put(line, b"loops", delay(200), key=key.encode())
         dead = line.dead_letters(len(keys))
-        assert sorted(one.routing_key.decode() for one, _ in dead) == sorted(keys)
+        assert sorted(message.routing_key.decode() for message, _ in dead) == sorted(keys)
         assert all(reason.startswith("loop: ") for _, reason in dead)

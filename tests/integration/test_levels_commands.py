@@ -104,7 +104,7 @@ def test_a_changed_list_of_levels_loses_nothing_and_its_stale_queues_are_removed
     assert states(shell.rows(*doomed, "--dry-run", settings=changed, code=5))["8s"] == "kept"
     assert states(shell.rows(*doomed, settings=changed, code=5))["8s"] == "kept"
     assert "it holds messages: 1. " in shell.said
-    got = {one.body: one for one in line.receive(3)}
+    got = {message.body: message for message in line.receive(3)}
     assert got.keys() == {b"old 1", b"old 3", b"new 1"}
     assert got[b"new 1"].at < got[b"old 3"].at
     left = states(shell.rows(*doomed, "--dry-run", settings=changed))
@@ -369,7 +369,7 @@ def test_a_ladder_is_removed_from_the_top_while_messages_descend_and_none_is_los
             rounds.append(states(found))
         assert "kept" in rounds[0].values()
         assert {"00", "27"} <= {name for states in rounds for name in states}
-        got = {one.body: one.at for one in line.receive(len(bodies))}
+        got = {message.body: message.at for message in line.receive(len(bodies))}
         assert got.keys() == set(bodies)
         assert all(got[body] >= sent[body] + 7 for body in bodies), (got, sent)
 

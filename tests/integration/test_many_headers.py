@@ -39,10 +39,10 @@ def test_a_flood_of_tiny_headers_becomes_dead_letters_and_delays_no_other_messag
         assert [message.body for message in line.receive(1, deadline_s=1.0)] == [b"neighbour"]
         assert set(line.wait_dead(20)) == {REASON}
 
-        one = next(iter(line.dead()))
-        assert postdate(line, "show", one) < 5
+        message_id = next(iter(line.dead()))
+        assert postdate(line, "show", message_id) < 5
         assert postdate(line, "list", "--state", "dead") < 5
-        postdate(line, "retry", one)
+        postdate(line, "retry", message_id)
         line.publish(Props([delay(0)]), b"another")
         assert [message.body for message in line.receive(1, deadline_s=1.0)] == [b"another"]
         assert set(line.wait_dead(20)) == {REASON}
@@ -50,6 +50,6 @@ def test_a_flood_of_tiny_headers_becomes_dead_letters_and_delays_no_other_messag
         bridge.terminate()
         line.settings = merged(line.settings, {"limits": {"header_entries": 100_000}, "headers": {"audit": False}})
         line.start()
-        postdate(line, "retry", one)
+        postdate(line, "retry", message_id)
         [message] = line.receive(1)
         assert b"".join(parts(message.properties).headers) == b"".join(map(encode_entry, FLOOD[1:]))

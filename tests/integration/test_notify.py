@@ -48,7 +48,7 @@ class Supervised:
     def wait(self, text: str, deadline_s: float = 40.0) -> None:
         """Until this has been told."""
         what = f"{text!r} is told: {self.told}; log: {self.log.read_text()[-2000:]}"
-        wait_for(lambda: self.heard(lambda one: one.startswith(text)), what, deadline_s)
+        wait_for(lambda: self.heard(lambda word: word.startswith(text)), what, deadline_s)
 
     def signs(self) -> int:
         """Signs of life until now."""
@@ -81,11 +81,11 @@ def supervised(folder: Path, settings: Tables, *options: str) -> Iterator[Superv
             process.wait()
 
 
-def stops_well(one: Supervised) -> None:
+def stops_well(service: Supervised) -> None:
     """It tells that it stops before it has stopped."""
-    one.process.send_signal(signal.SIGTERM)
-    one.wait("STOPPING=1")
-    assert one.process.wait(20) == 0
+    service.process.send_signal(signal.SIGTERM)
+    service.wait("STOPPING=1")
+    assert service.process.wait(20) == 0
 
 
 def test_ready_signs_of_life_the_sentence_and_the_stop_are_told(
@@ -93,22 +93,22 @@ def test_ready_signs_of_life_the_sentence_and_the_stop_are_told(
 ) -> None:
     with (
         Line(rabbitmq.url, redis_server.url, tmp_path) as line,
-        supervised(tmp_path, line.settings) as one,
+        supervised(tmp_path, line.settings) as service,
     ):
-        one.wait("READY=1")
-        one.wait(f"STATUS={WELL}")
-        before = one.signs()
-        wait_for(lambda: one.signs() >= before + 3, "three signs of life", 3 * WATCHDOG_S)
-        stops_well(one)
-        assert [text for _, text in one.told].count("READY=1") == 1
+        service.wait("READY=1")
+        service.wait(f"STATUS={WELL}")
+        before = service.signs()
+        wait_for(lambda: service.signs() >= before + 3, "three signs of life", 3 * WATCHDOG_S)
+        stops_well(service)
+        assert [text for _, text in service.told].count("READY=1") == 1
 
 
 def test_a_route_without_a_store_tells_the_same(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
-    with LevelLine(rabbitmq.url, tmp_path) as line, supervised(tmp_path, line.settings) as one:
-        one.wait("READY=1")
-        before = one.signs()
-        wait_for(lambda: one.signs() >= before + 2, "two signs of life", 3 * WATCHDOG_S)
-        stops_well(one)
+    with LevelLine(rabbitmq.url, tmp_path) as line, supervised(tmp_path, line.settings) as service:
+        service.wait("READY=1")
+        before = service.signs()
+        wait_for(lambda: service.signs() >= before + 2, "two signs of life", 3 * WATCHDOG_S)
+        stops_well(service)
 
 
 @pytest.mark.long
@@ -118,32 +118,32 @@ def test_the_parent_tells_of_all_workers_and_is_silent_when_one_of_them_is(
     """The one that hangs is stopped with SIGSTOP; when it is gone and another has started, the signs go on."""
     with (
         Line(rabbitmq.url, redis_server.url, tmp_path, {"bridge": {"workers": 2}}) as line,
-        supervised(tmp_path, line.settings) as one,
+        supervised(tmp_path, line.settings) as service,
     ):
-        one.wait("READY=1", 30)
-        frozen, other = one.children()
+        service.wait("READY=1", 30)
+        frozen, other = service.children()
         assert other
-        before = one.signs()
-        wait_for(lambda: one.signs() > before, "a sign of life", 2 * WATCHDOG_S)
+        before = service.signs()
+        wait_for(lambda: service.signs() > before, "a sign of life", 2 * WATCHDOG_S)
         subprocess.run(["kill", "-STOP", str(frozen)], check=True)
-        one.wait("STATUS=The loop of worker ", 60)
-        silent = one.signs()
+        service.wait("STATUS=The loop of worker ", 60)
+        silent = service.signs()
         time.sleep(2 * WATCHDOG_S)
-        assert one.signs() == silent
+        assert service.signs() == silent
         subprocess.run(["kill", "-KILL", str(frozen)], check=True)
-        wait_for(lambda: one.signs() > silent + 1, "signs of life of the next worker", 20)
-        stops_well(one)
+        wait_for(lambda: service.signs() > silent + 1, "signs of life of the next worker", 20)
+        stops_well(service)
 
 
 @pytest.mark.long
 def test_ready_does_not_wait_for_a_redis_that_is_away_for_ever(rabbitmq: RabbitMQ, tmp_path: Path) -> None:
-    with Line(rabbitmq.url, NO_STORE, tmp_path) as line, supervised(tmp_path, line.settings) as one:
-        one.wait("STATUS=Waiting for Redis: ")
-        assert not one.heard(lambda text: text == "READY=1")
-        one.wait("READY=1", 20)
-        before = one.signs()
-        wait_for(lambda: one.signs() >= before + 2, "signs of life while it waits", 3 * WATCHDOG_S)
-        stops_well(one)
+    with Line(rabbitmq.url, NO_STORE, tmp_path) as line, supervised(tmp_path, line.settings) as service:
+        service.wait("STATUS=Waiting for Redis: ")
+        assert not service.heard(lambda text: text == "READY=1")
+        service.wait("READY=1", 20)
+        before = service.signs()
+        wait_for(lambda: service.signs() >= before + 2, "signs of life while it waits", 3 * WATCHDOG_S)
+        stops_well(service)
 
 
 def test_a_credential_that_is_missing_is_one_sentence(tmp_path: Path) -> None:

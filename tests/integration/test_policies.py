@@ -169,6 +169,6 @@ def test_an_intake_that_drops_messages_when_full_is_refused(vhost: Vhost, overfl
     settings = settings_of(vhost.url)
     arguments = without_overflow(settings)
     vhost.declare("postdate.orders", {**arguments, "x-overflow": overflow} if overflow else arguments)
-    (finding,) = [one for one in verify(settings) if one.declaration.name == "postdate.orders"]
+    (finding,) = [comparison for comparison in verify(settings) if comparison.declaration.name == "postdate.orders"]
     assert finding.state is Standing.DIFFERENT
     assert finding.difference == ArgumentDifference("x-overflow", overflow, "reject-publish")

@@ -71,10 +71,10 @@ def secured(authority: Authority) -> Iterator[Secured]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Redis]:
     with ExitStack() as stack:
-        one = need(lambda: stack.enter_context(Redis.launch_process()))
-        one.command("ACL", "SETUSER", "narrow", "on", ">pw", "~nothing:*", "+@all")
-        one.command("ACL", "SETUSER", "off", "off", ">pw", "~*", "+@all")
-        yield one
+        server = need(lambda: stack.enter_context(Redis.launch_process()))
+        server.command("ACL", "SETUSER", "narrow", "on", ">pw", "~nothing:*", "+@all")
+        server.command("ACL", "SETUSER", "off", "off", ">pw", "~*", "+@all")
+        yield server
 
 
 def test_a_database_that_the_server_does_not_have_is_named(server: Redis) -> None:

@@ -55,7 +55,7 @@ def line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path_factory: pytest.TempP
 
 @pytest.fixture(scope="module")
 def consumers(line: RetryLine) -> Consumers:
-    return {one.label: one for one in line.failing}
+    return {consumers.label: consumers for consumers in line.failing}
 
 
 @pytest.fixture(params=["classic", "quorum"])

@@ -71,7 +71,7 @@ class Stage:
 
         def are_there() -> bool:
             found = self.instances().values()
-            return len(found) == count and sum(len(one["shards"]) for one in found) == 8
+            return len(found) == count and sum(len(report["shards"]) for report in found) == 8
 
         wait_for(are_there, f"{count} instances are there", 20)
         return set(self.instances())

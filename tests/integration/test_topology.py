@@ -183,8 +183,8 @@ class TestDeclare:
         broker.consumers()
         first, warnings = declare(broker.settings)
         again, _ = declare(broker.settings)
-        assert [(one.declaration, one.new) for one in first] == [(part, True) for part in broker.planned()]
-        assert not any(one.new for one in again)
+        assert [(made.declaration, made.new) for made in first] == [(part, True) for part in broker.planned()]
+        assert not any(made.new for made in again)
         assert not warnings
 
     def test_a_missing_target_exchange_is_a_warning_and_is_not_declared(self, broker: Broker) -> None:

@@ -43,9 +43,9 @@ class Collector:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    one = Collector()
-    yield one
-    one.close()
+    collector = Collector()
+    yield collector
+    collector.close()
 
 
 def test_a_message_leaves_a_span_for_parking_and_one_for_sending(

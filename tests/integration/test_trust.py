@@ -66,7 +66,7 @@ def test_a_producer_cannot_cancel_what_another_has_parked(closed: Line) -> None:
     put(closed, b"by message_id", delay(700), message_id=short(b"b"))
     put(closed, b"cancels", text("x-delay-cancel", "a"))
     put(closed, b"cancels", text("x-delay-cancel", "b"), delay(100))
-    assert {one.body for one in closed.receive(2)} == {b"by key", b"by message_id"}
+    assert {message.body for message in closed.receive(2)} == {b"by key", b"by message_id"}
     reasons = closed.wait_dead(before + 2)
     said = "not_allowed: header x-delay-cancel cancels nothing here, the route's cancel is false"
     assert reasons.count(said) == 2
@@ -87,7 +87,7 @@ def test_another_route_of_the_same_postdate_is_as_open_as_before(closed: Line) -
     front = f"{closed.name}.open.delay"
     for body, ms in ((b"first", 2000), (b"second", 1000)):
         closed.publish(Props([delay(ms), text("x-delay-key", "k")], {}), body, exchange=front)
-    assert [one.body for one in closed.receive()] == [b"second"]
+    assert [message.body for message in closed.receive()] == [b"second"]
     closed.publish(Props([delay(1500), text("x-delay-key", "k")], {}), b"cancelled", exchange=front)
     closed.publish(Props([text("x-delay-cancel", "k")], {}), exchange=front)
     assert closed.receive_until(1, 2) == []
@@ -114,7 +114,7 @@ def test_a_producer_reaches_the_listed_queues_and_no_other(
         bridge = line.run() if isinstance(line, LevelLine) else line.start()
         put(line, b"foreign", *headers, key=foreign.encode())
         put(line, b"own", *headers, key=line.queue.encode())
-        assert [one.body for one in line.receive()] == [b"own"]
+        assert [message.body for message in line.receive()] == [b"own"]
         said = f"not_allowed: the routing key '{foreign}' is not in the route's allow_to"
         if isinstance(line, LevelLine):
             assert [reason for _, reason in line.dead_letters()] == [said]

@@ -60,7 +60,7 @@ def build(source: Path, target: Path, kind: str) -> Path:
 def contents(wheel: Path) -> dict[str, int]:
     """The checksum of every file, without the record of the files."""
     with zipfile.ZipFile(wheel) as archive:
-        return {one.filename: one.CRC for one in archive.infolist() if not one.filename.endswith("RECORD")}
+        return {entry.filename: entry.CRC for entry in archive.infolist() if not entry.filename.endswith("RECORD")}
 
 
 @pytest.fixture(scope="module")

@@ -173,9 +173,9 @@ class StoreMachine(RuleBasedStateMachine):
     def mark_done(self, instance: str, shard: int, log: bytes, place: int, number: int) -> None:
         store, model = self.stores[instance], self.model[shard].offsets
         asked = self.records(shard, log, place, 1, 8)
-        assert self.do(store.done(shard, asked)) == {one for one in asked if model.done(one)}
-        for one in asked[:number]:
-            model.note(one)
+        assert self.do(store.done(shard, asked)) == {message_id for message_id in asked if model.done(message_id)}
+        for message_id in asked[:number]:
+            model.note(message_id)
         self.do(store.mark_done(shard, asked[:number]))
 
     @rule(instance=instances, shard=shards, number=st.sampled_from([9, 15, 16, 17]))
@@ -278,9 +278,9 @@ class StoreMachine(RuleBasedStateMachine):
         claims, reason = self.some(picked), "nacked: full" if tries else ""
         releases = [Release(claim, wait_ms, tries, reason) for claim in claims]
         expected = 0
-        for one in releases:
-            model = self.model[one.claim.shard]
-            expected += model.release([(one.claim.id + one.claim.token, wait_ms, tries, reason)])
+        for release in releases:
+            model = self.model[release.claim.shard]
+            expected += model.release([(release.claim.id + release.claim.token, wait_ms, tries, reason)])
         assert self.do(self.stores["a"].release(releases)) == expected
 
     @precondition(lambda self: self.claims)
@@ -405,7 +405,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert real["offsets"] == offsets
         assert real["history"] == Counter(replace(row, ended_ms=0) for row in model.history)
         found = {field: model.keys.found(field) for field in model.keys.fields()}
-        expected = {field: b"*%d" % one.unlisted if one.unlisted else b"".join(one.ids) for field, one in found.items()}
+        expected = {
+            field: b"*%d" % entry.unlisted if entry.unlisted else b"".join(entry.ids) for field, entry in found.items()
+        }
         assert real["keys"] == expected
 
     def counted(self, real: dict[str, Any]) -> Counter[tuple[str, bytes]]:

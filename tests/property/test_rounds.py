@@ -43,19 +43,19 @@ sent = st.builds(
 )
 
 
-def feed(house: House, number: int, one: Sent, log: bool) -> None:
-    headers: dict[str, HeaderValue] = {"x-delay": one.delay_ms}
+def feed(house: House, number: int, message: Sent, log: bool) -> None:
+    headers: dict[str, HeaderValue] = {"x-delay": message.delay_ms}
     message_id = None
-    if one.verb == "park":
-        headers["x-delay-key"] = one.key
-    elif one.verb == "cancel":
-        headers = {"x-delay-cancel": one.key}
-    elif one.verb == "find":
-        message_id = one.key.encode()
-    elif one.verb == "bad":
+    if message.verb == "park":
+        headers["x-delay-key"] = message.key
+    elif message.verb == "cancel":
+        headers = {"x-delay-cancel": message.key}
+    elif message.verb == "find":
+        message_id = message.key.encode()
+    elif message.verb == "bad":
         headers = {"x-delay": "soon"}
-    place = PLACES[one.place]
-    origin = (b"log-%d" % one.place, number) if log else None
+    place = PLACES[message.place]
+    origin = (b"log-%d" % message.place, number) if log else None
     house.source.feed(b"%d" % number, headers, order_key=place, message_id=message_id, origin=origin)
 
 
@@ -75,8 +75,8 @@ async def outcome(
     well = house.store._call
     if fails:
         _fail(house, fails)
-    for number, one in enumerate(messages):
-        feed(house, number, one, log)
+    for number, message in enumerate(messages):
+        feed(house, number, message, log)
         if one_by_one:
             await house.park()
     if messages and not one_by_one:
@@ -88,7 +88,7 @@ async def outcome(
     house.clock.advance(HOUR_MS)
     while await house.deliver():
         pass
-    places = {str(number): one.place for number, one in enumerate(messages)}
+    places = {str(number): message.place for number, message in enumerate(messages)}
     bodies = [[body for body in house.bodies() if places[body] == place] for place in range(SHARDS)]
     return Outcome(bodies, dead, [dict(shard.offsets.marks) for shard in house.memory.shards])
 

@@ -40,24 +40,24 @@ def dies_after(house: House, accepts: int) -> None:
     house.source.accept = counted  # type: ignore[method-assign]
 
 
-def feed_log(house: House, number: int, one: Sent) -> None:
+def feed_log(house: House, number: int, message: Sent) -> None:
     """A record of one log, whose records go to all shards in turn."""
-    headers = {"x-delay": str(one.delay_ms)}
-    if one.verb == "park":
-        headers["x-delay-key"] = one.key
-    elif one.verb == "cancel":
-        headers = {"x-delay-cancel": one.key}
+    headers = {"x-delay": str(message.delay_ms)}
+    if message.verb == "park":
+        headers["x-delay-key"] = message.key
+    elif message.verb == "cancel":
+        headers = {"x-delay-cancel": message.key}
     house.source.feed(b"%d" % number, dict(headers), order_key=PLACES[0], origin=(LOG, number))
 
 
 async def delivered(messages: list[Sent], spread: bool, accepts: int) -> set[str]:
     """The bodies that consumers get, with a crash behind so many acknowledgements (0: none)."""
     house = House(order="none" if spread else "key")
-    for number, one in enumerate(messages):
+    for number, message in enumerate(messages):
         if spread:
-            feed_log(house, number, one)
+            feed_log(house, number, message)
         else:
-            feed(house, number, one, log=False)
+            feed(house, number, message, log=False)
     heir = House(house.memory, "bbbbbb")
     old = house.parker
     parts = old._routes, Ids("bbbbbb"), heir.wake.heard, heir.health, old._limits, heir.metrics, heir.stages.fullness
@@ -69,7 +69,7 @@ async def delivered(messages: list[Sent], spread: bool, accepts: int) -> set[str
             await house.park()
     except Died:
         del house.source.accept
-        accepted = {one.origin for one in house.source.accepted}
+        accepted = {delivery.origin for delivery in house.source.accepted}
         missing = [number for number in range(len(messages)) if (LOG, number) not in accepted]
         if not spread:
             house.source.lose_connection()

@@ -191,7 +191,7 @@ class Broker(Server):
         """The broker notices that a connection has ended."""
         if source in self.sources:
             self.sources.remove(source)
-        again = [replace(one, redelivered=True) for one in source.out.values() if one.origin is None]
+        again = [replace(delivery, redelivered=True) for delivery in source.out.values() if delivery.origin is None]
         self.redelivered += len(again)
         self.again.update(int(delivery.payload) for delivery in again)
         for delivery in reversed(again):
@@ -301,7 +301,9 @@ class SimulatedSource:
 
     def forget(self, log: Log) -> None:
         """The log is another reader's from now on."""
-        for tag in [tag for tag, one in self.out.items() if one.origin is not None and one.origin[0] == log.name]:
+        for tag in [
+            tag for tag, delivery in self.out.items() if delivery.origin is not None and delivery.origin[0] == log.name
+        ]:
             del self.out[tag]
         self._accepted.pop(log.name, None)
 

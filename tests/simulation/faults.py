@@ -35,7 +35,7 @@ def _nothing() -> None:
 
 
 def _victim(world: World, fault: Fault) -> AnyInstance:
-    living = [one for one in world.instances if not one.process.killed] or [world.start()]
+    living = [instance for instance in world.instances if not instance.process.killed] or [world.start()]
     return living[fault.which % len(living)]
 
 
@@ -182,7 +182,9 @@ def _die_together(world: World, fault: Fault) -> _End:
 
 def _loader(world: World) -> AnyInstance | None:
     name, _ = world.store.memory.leads.get("load", ("", 0))
-    return next((one for one in world.instances if one.name == name and not one.process.killed), None)
+    return next(
+        (instance for instance in world.instances if instance.name == name and not instance.process.killed), None
+    )
 
 
 def _loader_killed(world: World, _: Fault) -> _End:
@@ -195,7 +197,7 @@ def _loader_killed(world: World, _: Fault) -> _End:
 def _loader_frozen(world: World, fault: Fault) -> _End:
     if (loader := _loader(world)) is None:
         return _nothing
-    living = [one for one in world.instances if not one.process.killed]
+    living = [instance for instance in world.instances if not instance.process.killed]
     return _freeze(world, fault._replace(which=living.index(loader)))
 
 
@@ -229,7 +231,7 @@ def _cancel_undone(world: World, _: Fault) -> _End:
 
 def _acts_on_cold(verb: str, after_ms: float = 0.0) -> Callable[[World, JournalServer], _End]:
     def act(world: World, journal: JournalServer) -> _End:
-        ids = sorted(one for one, state in journal.waiting().items() if state is Written.COLD)
+        ids = sorted(message_id for message_id, state in journal.waiting().items() if state is Written.COLD)
         world.act(verb, world.random.sample(ids, min(len(ids), _SOME)), after_ms)
         return _nothing
 
@@ -372,7 +374,7 @@ def _route_reloaded(world: World, fault: Fault) -> _End:
 
 
 def _start_again(world: World) -> None:
-    for place, instance in enumerate([one for one in world.instances if not one.process.killed]):
+    for place, instance in enumerate([instance for instance in world.instances if not instance.process.killed]):
         world.loop.call_later(0.7 * place, _replace, world, instance)
 
 
@@ -413,7 +415,7 @@ def _acts(
 
 def retry_dead(world: World) -> None:
     """Retry every dead letter."""
-    world.act("retry", sorted(one for shard in world.store.memory.shards for one in shard.dead))
+    world.act("retry", sorted(message_id for shard in world.store.memory.shards for message_id in shard.dead))
 
 
 def _retry(world: World, _: Fault) -> _End:

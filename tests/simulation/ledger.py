@@ -442,8 +442,8 @@ def _history(ledger: Ledger) -> Iterator[str]:
         and COPIES_AFTER.isdisjoint(ledger.kinds)
         and not ledger.shaky()
     ):
-        yield f"ended, and arrived: {_first(sorted(sent[one] for one in ended & sent.keys()))}"
-    missing = sorted(sent[one] for one in sent.keys() - written)
+        yield f"ended, and arrived: {_first(sorted(sent[message_id] for message_id in ended & sent.keys()))}"
+    missing = sorted(sent[message_id] for message_id in sent.keys() - written)
     if missing and COPIES_AFTER.isdisjoint(ledger.kinds) and not ledger.shaky():
         yield f"arrived, and not written: {_first(missing)}"
 

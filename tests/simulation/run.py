@@ -120,7 +120,7 @@ def _left(world: World) -> Iterator[str]:
     memory = world.store.memory
     claimed, dead = (sum(len(getattr(shard, name)) for shard in memory.shards) for name in ("claimed", "dead"))
     if dead:
-        reasons = {shard.why.get(one, "") for shard in memory.shards for one in shard.dead}
+        reasons = {shard.why.get(message_id, "") for shard in memory.shards for message_id in shard.dead}
         yield f"stuck: {dead} dead letters, {sorted(reasons)[:2]}"
     if (kept := len(world.kept())) or claimed:
         yield f"stuck: {kept} in the store, of them claimed {claimed}"

@@ -247,7 +247,11 @@ class World:
         """Let an operator act on messages. ``after_ms``: the new moment, from now, of a rescheduled message."""
         numbers, asked_s = self.kept(), self.loop.time()
         moment_ms = self.store.clock.now_us() / 1000 + after_ms
-        deeds = [Deed(verb, numbers[one], one, asked_s, moment_ms) for one in ids if one in numbers]
+        deeds = [
+            Deed(verb, numbers[message_id], message_id, asked_s, moment_ms)
+            for message_id in ids
+            if message_id in numbers
+        ]
         if deeds:
             self.deeds += deeds
             self._operator.context.run(self._ask, verb, deeds, int(moment_ms) if after_ms else 0)

@@ -107,7 +107,7 @@ class OldStore:
             with suppress(asyncio.CancelledError):
                 await running
         assert (self.emptying.take_no_more(), self.emptying.finished(), await self.emptying.leave()) == (0, True, 0)
-        return [str(one.get("what", one["event"])) for one in said]
+        return [str(entry.get("what", entry["event"])) for entry in said]
 
 
 AWAY, UNFIT = StoreUnavailable("nobody answers"), StoreUnfit("other shards")

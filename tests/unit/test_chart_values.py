@@ -27,7 +27,9 @@ def draft_7() -> Any:
 def mistakes(values: Mapping[str, Any]) -> list[str]:
     """What the schema says against values that overlay the defaults."""
     merged = {**DEFAULTS, **{name: over(DEFAULTS.get(name), value) for name, value in values.items()}}
-    return [f"{'.'.join(map(str, one.absolute_path))}: {one.message}" for one in draft_7()(SCHEMA).iter_errors(merged)]
+    return [
+        f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in draft_7()(SCHEMA).iter_errors(merged)
+    ]
 
 
 def over(default: object, value: object) -> object:

@@ -284,15 +284,15 @@ async def test_instances_share_the_shards_and_lose_none_when_one_goes() -> None:
     houses = [House(memory, name) for name in ("aaaaaa", "bbbbbb", "cccccc")]
     members = [house.members() for house in houses]
     for _ in range(3):  # who gives a shard away keeps it for one beat more
-        for one in members:
-            await one.once()
+        for instance in members:
+            await instance.once()
     shares = [house.leases.shards() for house in houses]
     assert sorted(shard for share in shares for shard in share) == list(range(SHARDS))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
     houses[1].sink.connected = False
-    for one in members:
-        await one.once()
+    for instance in members:
+        await instance.once()
     await members[0].once()
     assert houses[1].leases.shards() == frozenset()
     assert houses[0].leases.shards() | houses[2].leases.shards() == frozenset(range(SHARDS))
@@ -474,14 +474,14 @@ async def test_every_message_leaves_once_under_random_answers() -> None:
 def tamper(house: House, change: bytes) -> bytes:
     """Overwrite the beginning of the first envelope; its id."""
     messages = house.memory.shards[SHARD].messages
-    one = min(messages)
-    messages[one] = change + messages[one][len(change) :]
-    return one
+    message_id = min(messages)
+    messages[message_id] = change + messages[message_id][len(change) :]
+    return message_id
 
 
 async def test_a_damaged_message_is_buried_at_once_logged_once_and_delays_no_other() -> None:
     house = await filled(3)
-    one = tamper(house, b"\xff\xff")
+    message_id = tamper(house, b"\xff\xff")
     with capture_logs() as lines:
         while await house.deliver():
             pass
@@ -490,22 +490,22 @@ async def test_a_damaged_message_is_buried_at_once_logged_once_and_delays_no_oth
         await house.deliver()
     assert house.bodies() == numbers(3)[1:]
     assert [why.partition(":")[0] for why in house.dead()] == ["damaged"]
-    assert [(line["event"], line["ids"]) for line in lines] == [("dead letters", [one.decode()])]
+    assert [(line["event"], line["ids"]) for line in lines] == [("dead letters", [message_id.decode()])]
 
 
 async def test_a_message_of_a_newer_version_waits_is_named_once_and_health_says_what_to_do() -> None:
     house = await filled(3)
-    one = tamper(house, b"\x02")
+    message_id = tamper(house, b"\x02")
     with capture_logs() as lines:
         for _ in range(3):
             await house.deliver()
             house.clock.advance(LEASE_MS + 1)
             await house.store.recover(range(SHARDS), LEASE_MS)
     assert house.bodies() == numbers(3)[1:]
-    assert [line["ids"] for line in lines if line["event"] != "trouble"] == [[one.decode()]]
+    assert [line["ids"] for line in lines if line["event"] != "trouble"] == [[message_id.decode()]]
     assert "start an instance of that version" in house.health.sentence()
     assert house.dead() == []
-    house.memory.shards[SHARD].messages[one] = b"\x01" + house.memory.shards[SHARD].messages[one][1:]
+    house.memory.shards[SHARD].messages[message_id] = b"\x01" + house.memory.shards[SHARD].messages[message_id][1:]
     await house.deliver()
     assert sorted(house.bodies()) == numbers(3)
 

@@ -56,7 +56,7 @@ def test_completion_offers_commands_with_their_summaries_and_imports_none() -> N
         "import sys; from typer import Context; from typer.main import get_command; "
         "from bridge.cli.commands import app; group = get_command(app); "
         "offered = group.shell_complete(Context(group), 'sh'); "
-        f"print([(one.value, one.help) for one in offered], [name for name in {SLOW!r} if name in sys.modules])"
+        f"print([(item.value, item.help) for item in offered], [word for word in {SLOW!r} if word in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == f"[('show', '{COMMANDS['show'].summary}')] []"

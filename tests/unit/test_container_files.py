@@ -65,7 +65,7 @@ def test_what_runs_postdates_image_cannot_write_and_only_one_service_builds_it()
 
 
 def service_has_a_writable_path(service: dict[str, Any]) -> bool:
-    return bool(service.get("tmpfs") or [one for one in service.get("volumes", ()) if not one.endswith(":ro")])
+    return bool(service.get("tmpfs") or [volume for volume in service.get("volumes", ()) if not volume.endswith(":ro")])
 
 
 def test_the_image_and_the_compose_file_judge_postdate_by_its_own_healthcheck() -> None:
@@ -106,9 +106,9 @@ def test_the_settings_of_the_compose_file_are_accepted() -> None:
 def test_what_the_profile_monitoring_mounts_is_there_and_read_only() -> None:
     monitoring = [service for service in services().values() if service.get("profiles") == ["monitoring"]]
     assert len(monitoring) == 2
-    mounts = [one for service in monitoring for one in service["volumes"] if one.startswith("./")]
-    assert [one for one in mounts if not one.endswith(":ro")] == []
-    files = [COMPOSE.parent / one.split(":")[0] for one in mounts]
+    mounts = [volume for service in monitoring for volume in service["volumes"] if volume.startswith("./")]
+    assert [mount for mount in mounts if not mount.endswith(":ro")] == []
+    files = [COMPOSE.parent / mount.split(":")[0] for mount in mounts]
     assert {COMPOSE.parent / name for name in ("prometheus-alerts.yaml", "grafana-dashboard.json")} <= {*files}
     assert [str(file) for file in files if not file.exists()] == []
 
@@ -123,7 +123,7 @@ def test_prometheus_and_grafana_find_each_other_and_postdate() -> None:
     (source,) = reader.load(folder / "grafana/datasources/prometheus.yaml")["datasources"]
     assert source["url"] == "http://prometheus:9090"
     (provider,) = reader.load(folder / "grafana/dashboards/postdate.yaml")["providers"]
-    mounted = {one.split(":")[0]: one.split(":")[1] for one in services()["grafana"]["volumes"]}
+    mounted = {volume.split(":")[0]: volume.split(":")[1] for volume in services()["grafana"]["volumes"]}
     assert Path(mounted["./grafana-dashboard.json"]).parent == Path(provider["options"]["path"])
 
 
@@ -154,7 +154,7 @@ def test_the_dockerfile_ends_as_a_user_without_rights_and_stops_by_sigterm() -> 
 
 
 def test_the_dockerfile_installs_only_what_the_lock_names_by_hash() -> None:
-    installs = [one for run in instructions("RUN") for one in run.split("&&") if " install " in one]
+    installs = [command for run in instructions("RUN") for command in run.split("&&") if " install " in command]
     assert len(installs) == 2
     assert '--require-hashes --only-binary :all: -r "/src/deploy/${LOCK}"' in " ".join(installs[0].split())
     assert "--no-deps --no-build-isolation" in installs[1]

@@ -32,7 +32,7 @@ CALM = Stats(10_000, 5, 0, 0, 0, 20_000, {}, {"a-1": {"health": WELL}}, ())
 
 
 def levels(found: list[CheckResult]) -> list[str]:
-    return [one.level.value for one in found]
+    return [result.level.value for result in found]
 
 
 def test_the_exit_code_is_that_of_the_worst_result() -> None:
@@ -127,8 +127,8 @@ class TestState:
 
     def test_overdue_messages_fail_and_name_the_oldest(self) -> None:
         late = replace(CALM, overdue=3, by_route={"orders": RouteStats(overdue=3, oldest_overdue_ms=75_000)})
-        found = [one for one in judged_state(late) if one.level is Severity.FAIL]
-        assert [one.text for one in found] == ["overdue messages: 3, the oldest by 1m 15s"]
+        found = [result for result in judged_state(late) if result.level is Severity.FAIL]
+        assert [result.text for result in found] == ["overdue messages: 3, the oldest by 1m 15s"]
         assert found[0].advice
 
     def test_that_no_instance_runs_is_no_second_failure_of_the_messages(self) -> None:
@@ -140,9 +140,9 @@ class TestState:
 
     def test_dead_letters_refusals_and_an_instance_in_trouble_are_warnings_with_advice(self) -> None:
         ill = replace(CALM, dead=2, refused=1, instances={"a-1": {"health": "the store does not answer."}})
-        found = [one for one in (*judged_instances(ill), *judged_state(ill)) if one.level is Severity.WARN]
-        assert [one.subject for one in found] == ["instance a-1", "messages", "messages"]
-        assert all(one.advice for one in found)
+        found = [result for result in (*judged_instances(ill), *judged_state(ill)) if result.level is Severity.WARN]
+        assert [result.subject for result in found] == ["instance a-1", "messages", "messages"]
+        assert all(result.advice for result in found)
 
 
 class TestRedis:
@@ -215,7 +215,7 @@ def test_a_paused_or_drained_route_is_named_with_the_command_that_ends_it() -> N
         "bills": RouteOrder(RouteState.DRAINING, 0, Actor("anna", "cli"), ""),
     }
     found = list(judged_orders(CALM, orders))
-    assert [(one.subject, one.level, one.advice) for one in found] == [
+    assert [(result.subject, result.level, result.advice) for result in found] == [
         ("route bills", Severity.WARN, "postdate resume bills"),
         ("route orders", Severity.WARN, "postdate resume orders"),
     ]
@@ -234,7 +234,7 @@ def test_doctor_begins_its_look_at_the_state_with_the_sentence_of_the_page(monke
         raise StoreUnavailable("Redis does not answer")
 
     monkeypatch.setattr(doctor, "at_desk", away)
-    assert [one.text for one in doctor._state(Settings(routes=ROUTES))] == ["Trouble: Redis does not answer"]
+    assert [result.text for result in doctor._state(Settings(routes=ROUTES))] == ["Trouble: Redis does not answer"]
 
 
 @pytest.mark.parametrize(

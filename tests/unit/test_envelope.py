@@ -88,5 +88,5 @@ def test_a_key_of_one_route_is_none_of_another() -> None:
 @given(short, short)
 def test_a_key_finds_its_own_messages_and_those_whose_message_id_it_is_and_no_others(key: bytes, other: bytes) -> None:
     parked = {found_key(other)} if other[:1] == b"\0" else {other, found_key(other)}
-    hits = {index_field(b"r", one) for one in parked if one} & set(index_fields(b"r", key))
+    hits = {index_field(b"r", parked_key) for parked_key in parked if parked_key} & set(index_fields(b"r", key))
     assert (hits != set()) == (key == other and index_fields(b"r", key) != ())

@@ -68,24 +68,24 @@ def returned(attempt: int, first_ms: int, seal: Seal | None = SEAL) -> bytes:
     return edit(dead(), RETRY_HEADERS, False, retry_entries(Failure(attempt, "rejected", first_ms), 0, b"0q42", seal))
 
 
-def named(one: dict[str, Any]) -> str:
-    return f"{one['version']}-{one['queue_type']}-{one['case']}"
+def named(case: dict[str, Any]) -> str:
+    return f"{case['version']}-{case['queue_type']}-{case['case']}"
 
 
-@pytest.mark.parametrize("one", CAPTURED, ids=named)
-def test_each_way_to_fail_is_read_alike_on_both_brokers_and_queue_types(one: dict[str, Any]) -> None:
-    failure, expiration = EXPECTED[one["case"]]
-    found = read_rejected(bytes.fromhex(one["properties"]), ORDERS)
+@pytest.mark.parametrize("case", CAPTURED, ids=named)
+def test_each_way_to_fail_is_read_alike_on_both_brokers_and_queue_types(case: dict[str, Any]) -> None:
+    failure, expiration = EXPECTED[case["case"]]
+    found = read_rejected(bytes.fromhex(case["properties"]), ORDERS)
     assert found == Rejected(failure, b"order.new", expiration)
 
 
 def test_every_case_was_captured_on_both_brokers() -> None:
-    assert {one["version"][:2] for one in CAPTURED} == {"3.", "4."}
-    assert {one["case"] for one in CAPTURED} == EXPECTED.keys()
+    assert {case["version"][:2] for case in CAPTURED} == {"3.", "4."}
+    assert {case["case"] for case in CAPTURED} == EXPECTED.keys()
 
 
 def test_a_header_that_another_route_wrote_does_not_count() -> None:
-    returned = next(one for one in CAPTURED if one["case"] == "returned and rejected")
+    returned = next(case for case in CAPTURED if case["case"] == "returned and rejected")
     bills = FailingQueue(b"orders.work", b"postdate.bills.back")
     assert read_rejected(bytes.fromhex(returned["properties"]), bills).failure == Failure(1, "rejected")
 

@@ -49,23 +49,23 @@ class Rig:
 async def test_a_message_is_confirmed_when_all_destinations_have_confirmed_it() -> None:
     rig = Rig()
     rig.inner.script(HOLD, HOLD, HOLD)
-    one = claim()
-    await rig.publish(one)
+    taken = claim()
+    await rig.publish(taken)
     assert rig.sent() == ["orders", "orders/1", "orders/2"]
     assert rig.results == []
     rig.inner.answer_held()
     await rig.answers()
-    assert rig.results == [Result(one, Outcome.CONFIRMED, None)]
+    assert rig.results == [Result(taken, Outcome.CONFIRMED, None)]
 
 
 async def test_a_refusal_by_one_is_tried_again_without_a_copy_for_the_others() -> None:
     rig = Rig()
     rig.inner.script(Outcome.CONFIRMED, AWAY, Outcome.CONFIRMED)
-    one = claim()
-    await rig.publish(one)
-    assert rig.results == [Result(one, Outcome.REFUSED, AWAY)]
-    assert one.reached == 0b101
-    await rig.publish(one)
+    taken = claim()
+    await rig.publish(taken)
+    assert rig.results == [Result(taken, Outcome.REFUSED, AWAY)]
+    assert taken.reached == 0b101
+    await rig.publish(taken)
     assert rig.sent()[3:] == ["orders/1"]
     assert rig.outcomes()[-1] is Outcome.CONFIRMED
 
@@ -73,23 +73,23 @@ async def test_a_refusal_by_one_is_tried_again_without_a_copy_for_the_others() -
 async def test_an_answer_that_never_comes_makes_copies_only_where_it_was_missing() -> None:
     rig = Rig()
     rig.inner.script(Outcome.CONFIRMED, Outcome.UNKNOWN, Outcome.UNKNOWN)
-    one = claim()
-    await rig.publish(one)
-    assert rig.results == [Result(one, Outcome.UNKNOWN, None)]
-    assert one.reached == 0b001
+    taken = claim()
+    await rig.publish(taken)
+    assert rig.results == [Result(taken, Outcome.UNKNOWN, None)]
+    assert taken.reached == 0b001
 
 
 async def test_a_lasting_refusal_buries_only_when_no_other_destination_can_still_confirm() -> None:
     rig = Rig()
     rig.inner.script(NEVER, AWAY, Outcome.CONFIRMED)
-    one = claim()
-    await rig.publish(one)
+    taken = claim()
+    await rig.publish(taken)
     assert rig.results[-1].refusal is AWAY
     rig.inner.script(NEVER, Outcome.UNKNOWN)
-    await rig.publish(one)
+    await rig.publish(taken)
     assert rig.outcomes()[-1] is Outcome.UNKNOWN
     rig.inner.script(NEVER, Outcome.CONFIRMED)
-    await rig.publish(one)
+    await rig.publish(taken)
     assert rig.results[-1].refusal is NEVER
 
 
@@ -104,8 +104,8 @@ async def test_other_routes_pass_as_they_are_and_in_their_order() -> None:
 async def test_copies_wait_for_room_and_nothing_overtakes_them() -> None:
     rig = Rig(window=1)
     rig.inner.script(HOLD)
-    one = claim()
-    await rig.publish(one)
+    taken = claim()
+    await rig.publish(taken)
     assert rig.sent() == ["orders"]
     assert rig.sink.room() == (0, 0)
     rig.inner.answer_held()
@@ -116,15 +116,15 @@ async def test_copies_wait_for_room_and_nothing_overtakes_them() -> None:
 
 async def test_a_copy_is_not_sent_after_its_lease_has_ended() -> None:
     rig = Rig()
-    one = claim(lease_s=-1)
-    await rig.publish(one)
+    taken = claim(lease_s=-1)
+    await rig.publish(taken)
     assert rig.sent() == []
-    assert rig.results == [Result(one, Outcome.UNKNOWN, None)]
+    assert rig.results == [Result(taken, Outcome.UNKNOWN, None)]
 
 
 async def test_a_message_that_reached_all_destinations_of_changed_settings_is_done() -> None:
     rig = Rig()
-    one = claim(reached=0b111)
-    await rig.publish(one)
+    taken = claim(reached=0b111)
+    await rig.publish(taken)
     assert rig.sent() == []
     assert rig.outcomes() == [Outcome.CONFIRMED]

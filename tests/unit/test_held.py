@@ -201,7 +201,7 @@ async def test_a_message_that_another_instance_held_too_late_is_found_after_some
     await house.claimer.once()
     await house.park()
     claimed = await house.store.claim(range(SHARDS), 10, 1 << 20, LEASE_MS, DRAIN_MS)
-    claims = [claim for one in claimed.values() if isinstance(one, Claimed) for claim in one.claims]
+    claims = [claim for answer in claimed.values() if isinstance(answer, Claimed) for claim in answer.claims]
     await house.store.hold((claim, "") for claim in claims)
     await house.deliver()
     assert (house.bodies(), held_in(house)) == ([], 1)

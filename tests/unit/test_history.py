@@ -54,8 +54,22 @@ class Desk:
 
     def claim(self, shard: int = 0, route: str = "orders", late_ms: int = 0, key: bytes = b"") -> Claim:
         now_ms = self.memory.now_ms()
-        one, due_ms = self.ids.next(now_ms - 100, shard), now_ms - late_ms
-        return Claim(one, shard, bytes(8), due_ms, now_ms - 100, 1, route, key, b"body", one, 0.0, due_ms, due_ms + 1)
+        message_id, due_ms = self.ids.next(now_ms - 100, shard), now_ms - late_ms
+        return Claim(
+            message_id,
+            shard,
+            bytes(8),
+            due_ms,
+            now_ms - 100,
+            1,
+            route,
+            key,
+            b"body",
+            message_id,
+            0.0,
+            due_ms,
+            due_ms + 1,
+        )
 
     def rows(self) -> list[HistoryRow]:
         return [row for shard in self.memory.shards for row in shard.history]

@@ -32,7 +32,7 @@ LAB_WORDS = ("bridge.lab.load", "bridge.lab.ports")
 DEFINITION = re.compile(r"^\s*(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)
 #: Words that say nothing of what is behind them.
 FORBIDDEN_NAMES = frozenset({"util", "utils", "common", "helper", "helpers", "manager", "misc"})
-#: Names that hide what they are for, and the rooms that still have some.
+#: Names that hide what they are for. The tests and a few rooms still have all but the first.
 HIDING_NAMES = frozenset({"one", "some", "told", "said", "made", "looked"})
 HIDING_ROOMS = frozenset({"adapters/memory", "adapters/redis", "bridge/pipeline"})
 #: A file name that stands in more rooms says nothing.
@@ -87,7 +87,7 @@ def test_one_file_of_bridge_imports_adapters() -> None:
 
 def test_imports_stand_at_the_top_except_those_of_optional_packages() -> None:
     late = {(name(file), module) for file in SHIPPED for module in late_imports(parse(file))}
-    assert {one for one in late if not {one[1], one[1].partition(".")[0]} & MAY_IMPORT_LATE} == set()
+    assert {place for place in late if not {place[1], place[1].partition(".")[0]} & MAY_IMPORT_LATE} == set()
 
 
 def test_a_class_name_exists_once() -> None:
@@ -107,7 +107,9 @@ def test_no_file_outside_the_settings_branches_on_a_broker() -> None:
         if not name(file).startswith("bridge/settings/") and name(file) != MAY_IMPORT_ADAPTERS
         for node in walked(parse(file))
         if isinstance(node, ast.Compare)
-        and any(isinstance(one, ast.Constant) and one.value in kinds for one in (node.left, *node.comparators))
+        and any(
+            isinstance(operand, ast.Constant) and operand.value in kinds for operand in (node.left, *node.comparators)
+        )
     ]
     assert branching == []
 
@@ -173,9 +175,13 @@ def bound_names(tree: ast.Module) -> Iterator[str]:
 
 
 def test_what_has_a_name_is_called_by_its_noun() -> None:
-    files = [file for file in SHIPPED if "/".join(name(file).split("/")[:2]) not in HIDING_ROOMS]
-    found = {f"{name(file)}:{bound}" for file in files for bound in bound_names(parse(file))}
-    assert {place for place in found if place.partition(":")[2].strip("_") in HIDING_NAMES} == set()
+    clean = {file for file in SHIPPED if "/".join(name(file).split("/")[:2]) not in HIDING_ROOMS}
+    found = {(file, bound) for file in MODULES for bound in bound_names(parse(file))}
+    assert {
+        f"{name(file)}:{bound}"
+        for file, bound in found
+        if bound.strip("_") in (HIDING_NAMES if file in clean else {"one"})
+    } == set()
 
 
 def test_a_file_name_stands_in_two_rooms_at_most() -> None:

@@ -62,7 +62,7 @@ def endpoints() -> Iterator[tuple[str, GuardedRoute]]:
 
 async def test_every_path_that_is_served_has_a_role_or_is_open_on_purpose() -> None:
     app = create_app(settings(), MemoryStores(), Processes())
-    served = {(method.upper(), path) for path, one in app.openapi()["paths"].items() for method in one}
+    served = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
     served |= {("GET", route.path) for route in app.routes if isinstance(route, APIRoute)}
     guarded = {(method, route.path_format) for method, route in endpoints()}
     assert {path for _, path in served - guarded} == OPEN
@@ -428,7 +428,7 @@ async def test_a_quick_client_is_told_to_slow_down_and_health_is_not_limited() -
     given = settings(http=Http(requests_per_second=5))
     async with api(given=given) as client:
         answers = [await client.client.get("/api/v1/me") for _ in range(8)]
-        assert [one.status_code for one in answers][-1] == 429
+        assert [response.status_code for response in answers][-1] == 429
         assert int(answers[-1].headers["retry-after"]) >= 1
         assert (await client.client.get("/livez")).status_code != 429
 

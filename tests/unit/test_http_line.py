@@ -114,12 +114,12 @@ def test_the_numbers_of_a_worker_that_was_replaced_are_kept() -> None:
 
 
 def test_snapshots_of_the_same_process_kind_can_be_added() -> None:
-    one, other = Metrics(["orders"]), Metrics(["orders"])
-    for metrics in (one, other):
+    ours, other = Metrics(["orders"]), Metrics(["orders"])
+    for metrics in (ours, other):
         metrics.routes["orders"].lateness_ms.add(3.0)
         metrics.routes["canary"].received += 1
         metrics.parked(["orders", "orders"])
-    total: Any = added(one.as_json(), other.as_json())
+    total: Any = added(ours.as_json(), other.as_json())
     assert total["routes"]["orders"]["parked"] == 4
     assert total["routes"]["orders"]["lateness_ms"] == [0, 0, 2, *[0] * 14, 6.0]
     assert list(total["routes"]) == ["orders"]

@@ -34,21 +34,21 @@ async def test_a_filter_that_is_given_twice_or_has_a_mistake_in_its_name_is_refu
 
 async def test_a_scheduled_message_is_listed_shown_rescheduled_delivered_and_cancelled() -> None:
     async with api(Role.OPERATOR) as client:
-        one = await client.schedule(key="order-1")
+        message_id = await client.schedule(key="order-1")
         (row,) = (await client.get("/messages"))["messages"]
         assert (row["id"], row["state"], row["route"], row["routing_key"], row["key"]) == (
-            one,
+            message_id,
             "parked",
             "orders",
             "new",
             "order-1",
         )
         assert "body" not in row
-        moved = await client.call("PATCH", f"/messages/{one}", body={"in": "2h", "reason": "asked to"})
+        moved = await client.call("PATCH", f"/messages/{message_id}", body={"in": "2h", "reason": "asked to"})
         assert moved["due_ms"] == row["due_ms"] + HOUR_MS
-        now = await client.call("POST", f"/messages/{one}/deliver")
+        now = await client.call("POST", f"/messages/{message_id}/deliver")
         assert now["due_ms"] == client.stores.memory.now_ms()
-        assert (await client.call("DELETE", f"/messages/{one}"))["state"] == "cancelled"
+        assert (await client.call("DELETE", f"/messages/{message_id}"))["state"] == "cancelled"
         assert (await client.get("/messages"))["messages"] == []
         await client.get("/messages/1gd4r5kq2000ab3c9d00", 404)
 
@@ -100,33 +100,33 @@ async def test_a_dead_letter_is_retried_once_and_a_parked_message_not() -> None:
 
 async def test_a_verb_on_a_claimed_message_answers_with_its_real_state() -> None:
     async with api() as client:
-        one = await client.schedule(after="0s")
+        message_id = await client.schedule(after="0s")
         client.stores.memory.clock.advance(5)  # type: ignore[attr-defined]
-        await client.claim(one)
+        await client.claim(message_id)
         for method, path, body in (
             ("DELETE", "", None),
             ("POST", "/deliver", None),
             ("PATCH", "", {"in": "5m"}),
             ("POST", "/retry", None),
         ):
-            problem = await client.call(method, f"/messages/{one}{path}", 409, body)
+            problem = await client.call(method, f"/messages/{message_id}{path}", 409, body)
             assert problem["state"] == "claimed"
-        assert (await client.get(f"/messages/{one}"))["message"]["state"] == "claimed"
+        assert (await client.get(f"/messages/{message_id}"))["message"]["state"] == "claimed"
 
 
 async def test_a_key_cancels_its_message_and_an_unknown_one_is_not_found() -> None:
     async with api() as client:
-        one = await client.schedule(key="a/b c")
-        assert (await client.call("DELETE", "/keys/a%2Fb%20c?route=orders"))["results"][0]["id"] == one
+        message_id = await client.schedule(key="a/b c")
+        assert (await client.call("DELETE", "/keys/a%2Fb%20c?route=orders"))["results"][0]["id"] == message_id
         await client.call("DELETE", "/keys/a%2Fb%20c?route=orders", 404)
         await client.call("DELETE", "/keys/a", 422)
 
 
 async def test_search_finds_by_id_and_by_key() -> None:
     async with api() as client:
-        one = await client.schedule(key="order-9")
-        assert [row["id"] for row in (await client.get("/search", q=one))["found"]] == [one]
-        assert [row["id"] for row in (await client.get("/search", q="order-9"))["found"]] == [one]
+        message_id = await client.schedule(key="order-9")
+        assert [row["id"] for row in (await client.get("/search", q=message_id))["found"]] == [message_id]
+        assert [row["id"] for row in (await client.get("/search", q="order-9"))["found"]] == [message_id]
         assert (await client.get("/search", q="order-10"))["found"] == []
 
 
@@ -166,32 +166,32 @@ async def test_a_body_that_is_not_json_is_a_bad_request_in_a_sentence() -> None:
 
 async def test_a_message_that_left_the_store_is_answered_from_the_history() -> None:
     async with api() as client:
-        one = await client.schedule(key="order-3")
-        await client.call("DELETE", f"/messages/{one}?reason=wrong%20address")
-        problem = await client.call("DELETE", f"/messages/{one}", 409)
+        message_id = await client.schedule(key="order-3")
+        await client.call("DELETE", f"/messages/{message_id}?reason=wrong%20address")
+        problem = await client.call("DELETE", f"/messages/{message_id}", 409)
         assert (problem["state"], "was cancelled at" in problem["detail"]) == ("cancelled", True)
-        details = await client.get(f"/messages/{one}")
+        details = await client.get(f"/messages/{message_id}")
         assert details["message"]["state"] == "cancelled"
         assert {event["what"] for event in details["life"]} == {"received", "due", "cancelled"}
         assert "no longer in the store" in details["body"]["hidden"]
         assert (details["headers"], details["properties"]) == (None, None), "it had some; they are not kept"
         (row,) = (await client.get("/messages", state="history"))["messages"]
-        assert (row["id"], row["reason"]) == (one, "wrong address")
+        assert (row["id"], row["reason"]) == (message_id, "wrong address")
         assert (await client.get("/messages", state="history", route="bills"))["messages"] == []
-        assert [found["id"] for found in (await client.get("/search", q="order-3"))["found"]] == [one]
-        assert (await client.get(f"/messages/{one}/history"))["state"] == "cancelled"
+        assert [found["id"] for found in (await client.get("/search", q="order-3"))["found"]] == [message_id]
+        assert (await client.get(f"/messages/{message_id}/history"))["state"] == "cancelled"
         missing = await client.get("/messages/1gd4r5kq2000ab3c9d00", 404)
         assert "not seen in the last" in missing["detail"]
 
 
 async def test_every_verb_leaves_an_entry_with_who_and_why_and_no_way_in_that_a_client_claims() -> None:
     async with api(Role.OPERATOR) as client:
-        one = await client.schedule()
-        await client.call("PATCH", f"/messages/{one}", body={"in": "5m", "reason": "sooner"})
-        await client.call("DELETE", f"/messages/{one}?reason=wrong", 200, None, X_Postdate_Via="ui")
-        await client.call("DELETE", f"/messages/{one}", 409)
+        message_id = await client.schedule()
+        await client.call("PATCH", f"/messages/{message_id}", body={"in": "5m", "reason": "sooner"})
+        await client.call("DELETE", f"/messages/{message_id}?reason=wrong", 200, None, X_Postdate_Via="ui")
+        await client.call("DELETE", f"/messages/{message_id}", 409)
         entries = (await client.get("/audit"))["audit"]
-        told = [(one["verb"], one["who"], one["via"], one["reason"], one["messages"]) for one in entries]
+        told = [(entry["verb"], entry["who"], entry["via"], entry["reason"], entry["messages"]) for entry in entries]
         assert told == [
             ("cancel", "operator", "api", "wrong", 1),
             ("reschedule", "operator", "api", "sooner", 1),
@@ -199,7 +199,7 @@ async def test_every_verb_leaves_an_entry_with_who_and_why_and_no_way_in_that_a_
         ]
         page = await client.get("/audit", limit=2)
         rest = await client.get("/audit", before=page["next"])
-        assert [one["verb"] for one in rest["audit"]] == ["send"]
+        assert [entry["verb"] for entry in rest["audit"]] == ["send"]
 
 
 async def test_a_repeated_request_parks_one_message_and_a_failed_one_is_repeated_safely() -> None:
@@ -213,7 +213,10 @@ async def test_a_repeated_request_parks_one_message_and_a_failed_one_is_repeated
         await client.call("POST", "/messages", 503, new, Idempotency_Key="def")
         client.stores.memory.full = False
         repeated = await client.call("POST", "/messages", 201, new, Idempotency_Key="def")
-        assert {one["id"] for one in (await client.get("/messages"))["messages"]} == {first["id"], repeated["id"]}
+        assert {message["id"] for message in (await client.get("/messages"))["messages"]} == {
+            first["id"],
+            repeated["id"],
+        }
 
 
 SECRET = '{"card_number": "4111", "n": {"password": "x", "m": 1}}'
@@ -231,23 +234,23 @@ SECRET = '{"card_number": "4111", "n": {"password": "x", "m": 1}}'
 async def test_the_setting_and_the_role_decide_how_much_of_a_body_is_seen(bodies: str, role: Role, seen: str) -> None:
     given = settings(ui=Ui.model_validate({"bodies": bodies}))
     async with api(given=given) as admin:
-        one = await admin.schedule(SECRET, headers={"authorization": "Basic 1234"})
+        message_id = await admin.schedule(SECRET, headers={"authorization": "Basic 1234"})
         async with api(role, given, admin.stores) as client:
-            details = await client.get(f"/messages/{one}")
+            details = await client.get(f"/messages/{message_id}")
             text = details["body"]["text"]
             assert seen in (text or "")
             assert bool(text) is bool(seen)
             whole = "4111" in seen
             assert ("4111" in (text or "")) is whole
             assert ("1234" in str(details["headers"])) is whole
-            raw = await client.get(f"/messages/{one}/body", 200 if whole else 403)
+            raw = await client.get(f"/messages/{message_id}/body", 200 if whole else 403)
             assert not whole or raw == SECRET.encode()
 
 
 async def test_a_hidden_header_is_no_filter_for_those_who_do_not_see_it() -> None:
     async with api() as admin:
-        one = await admin.schedule("{}", headers={"cvv": "042", "tenant": "a"})
-        assert [row["id"] for row in (await admin.get("/messages", header="cvv=042"))["messages"]] == [one]
+        message_id = await admin.schedule("{}", headers={"cvv": "042", "tenant": "a"})
+        assert [row["id"] for row in (await admin.get("/messages", header="cvv=042"))["messages"]] == [message_id]
         for role in (Role.VIEWER, Role.OPERATOR):
             async with api(role, stores=admin.stores) as client:
                 assert "hidden from your role" in (await client.get("/messages", 403, header="cvv=042"))["detail"]
@@ -260,8 +263,8 @@ async def test_a_hidden_header_is_no_filter_for_those_who_do_not_see_it() -> Non
 async def test_what_is_hidden_within_a_header_cannot_be_guessed_by_a_filter() -> None:
     inner = '{"password": "x", "n": 1}'
     async with api() as admin:
-        one = await admin.schedule("{}", headers={"meta": inner})
-        assert [row["id"] for row in (await admin.get("/messages", header=f"meta={inner}"))["messages"]] == [one]
+        message_id = await admin.schedule("{}", headers={"meta": inner})
+        assert [row["id"] for row in (await admin.get("/messages", header=f"meta={inner}"))["messages"]] == [message_id]
         async with api(Role.OPERATOR, stores=admin.stores) as client:
             assert (await client.get("/messages", header=f"meta={inner}"))["messages"] == []
             asked = {"verb": "cancel", "filter": {"header": f"meta={inner}"}, "dry_run": True}
@@ -272,9 +275,9 @@ async def test_what_is_hidden_within_a_header_cannot_be_guessed_by_a_filter() ->
 
 async def test_json_within_json_is_masked_too() -> None:
     async with api() as admin:
-        one = await admin.schedule('{"payload": "{\\"password\\": \\"SECRET8\\", \\"n\\": 1}", "note": "{x"}')
+        message_id = await admin.schedule('{"payload": "{\\"password\\": \\"SECRET8\\", \\"n\\": 1}", "note": "{x"}')
         async with api(Role.VIEWER, stores=admin.stores) as client:
-            text = (await client.get(f"/messages/{one}"))["body"]["text"]
+            text = (await client.get(f"/messages/{message_id}"))["body"]["text"]
             assert "SECRET8" not in text
             assert "{x" not in text
 
@@ -291,10 +294,10 @@ async def test_a_request_without_a_json_object_says_what_to_send(headers: dict[s
 async def test_a_body_that_is_no_json_is_hidden_from_other_roles_and_bytes_are_base64_for_admin() -> None:
     async with api() as admin:
         content = {"body": None, "body_base64": b64encode(b"\xff\x00").decode()}
-        one = await admin.schedule(**content)  # type: ignore[arg-type]
-        assert (await admin.get(f"/messages/{one}"))["body"]["base64"] == b64encode(b"\xff\x00").decode()
+        message_id = await admin.schedule(**content)  # type: ignore[arg-type]
+        assert (await admin.get(f"/messages/{message_id}"))["body"]["base64"] == b64encode(b"\xff\x00").decode()
         async with api(Role.OPERATOR, stores=admin.stores) as client:
-            body = (await client.get(f"/messages/{one}"))["body"]
+            body = (await client.get(f"/messages/{message_id}"))["body"]
             assert (body["text"], body["base64"]) == (None, None)
             assert "no JSON" in body["hidden"]
 
@@ -307,8 +310,8 @@ async def test_a_store_that_is_away_is_a_503_with_its_sentence() -> None:
 
 
 async def test_a_missing_routing_key_is_named_as_the_api_names_it() -> None:
-    async with api() as one:
-        problem = await one.call("POST", "/messages", 422, {"route": "orders", "body": "x", "in": "1h"})
+    async with api() as client:
+        problem = await client.call("POST", "/messages", 422, {"route": "orders", "body": "x", "in": "1h"})
     assert problem["detail"].startswith('"routing_key" is missing.')
 
 
@@ -361,7 +364,7 @@ async def test_dead_letters_are_counted_by_reason_to_the_last_one(monkeypatch: p
         for reason in ("unroutable: x", "unroutable: y", "too_large: z", "unroutable: x", "expired: w"):
             await client.bury(reason)
         told = await client.get("/dead/reasons")
-        assert {one["reason"]: one["count"] for one in told["reasons"]} == {
+        assert {reason["reason"]: reason["count"] for reason in told["reasons"]} == {
             "unroutable": 3,
             "too_large": 1,
             "expired": 1,
@@ -381,14 +384,14 @@ async def test_a_count_of_dead_letters_that_takes_too_long_says_of_how_many(monk
 
 async def test_what_shows_a_due_moment_says_when_it_was_seen() -> None:
     async with api() as client:
-        one = await client.schedule()
+        message_id = await client.schedule()
         bulk = {"verb": "cancel", "filter": {"state": "parked"}, "dry_run": True}
         for told in (
             await client.get("/messages"),
-            await client.get(f"/messages/{one}"),
-            await client.get("/search", q=one),
+            await client.get(f"/messages/{message_id}"),
+            await client.get("/search", q=message_id),
             await client.call("POST", "/bulk", 200, bulk),
-            await client.call("POST", "/bulk", 200, {"verb": "cancel", "ids": [one], "dry_run": True}),
+            await client.call("POST", "/bulk", 200, {"verb": "cancel", "ids": [message_id], "dry_run": True}),
         ):
             assert told["now_ms"] == client.stores.memory.now_ms()
 

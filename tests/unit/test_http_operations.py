@@ -20,17 +20,17 @@ from tests.api import HOUR_MS, Api, api, settings
 pytestmark = pytest.mark.slow
 
 
-async def until(client: Api, one: str, holds: Callable[[Any], bool]) -> Any:
+async def until(client: Api, message_id: str, holds: Callable[[Any], bool]) -> Any:
     """The operation as soon as it is as expected."""
     async with asyncio.timeout(20):
         while True:
-            if holds(found := await client.get(f"/operations/{one}")):
+            if holds(found := await client.get(f"/operations/{message_id}")):
                 return found
             await asyncio.sleep(0.01)  # it runs in the background, as for any client
 
 
-async def ended(client: Api, one: str) -> Any:
-    return await until(client, one, lambda found: found["state"] != "running")
+async def ended(client: Api, message_id: str) -> Any:
+    return await until(client, message_id, lambda found: found["state"] != "running")
 
 
 async def test_a_dry_run_counts_and_shows_some_and_changes_nothing() -> None:
@@ -48,9 +48,9 @@ async def test_a_dry_run_counts_and_shows_some_and_changes_nothing() -> None:
 
 async def test_a_dry_run_by_ids_counts_each_message_once_and_only_those_that_the_verb_changes() -> None:
     async with api(Role.OPERATOR) as client:
-        one = await client.schedule()
+        message_id = await client.schedule()
         for verb, count in (("cancel", 1), ("deliver", 1), ("retry", 0)):
-            asked = {"verb": verb, "ids": [one] * 50, "dry_run": True}
+            asked = {"verb": verb, "ids": [message_id] * 50, "dry_run": True}
             assert (await client.call("POST", "/bulk", 200, asked))["count"] == count
 
 
@@ -86,14 +86,14 @@ async def test_a_filter_is_cancelled_in_the_background_with_progress_and_reason(
         found = await ended(client, started["id"])
         assert (found["state"], found["done"], found["skipped"], found["total"]) == ("done", 600, 0, 600)
         assert [row["id"] for row in (await client.get("/messages"))["messages"]] == [kept]
-        assert [one["id"] for one in (await client.get("/operations"))["operations"]] == [started["id"]]
+        assert [operation["id"] for operation in (await client.get("/operations"))["operations"]] == [started["id"]]
 
 
 async def test_ids_are_rescheduled_and_those_that_are_gone_are_skipped() -> None:
     async with api(Role.OPERATOR) as client:
-        one, gone = await client.schedule(), await client.schedule()
+        parked, gone = await client.schedule(), await client.schedule()
         await client.call("DELETE", f"/messages/{gone}")
-        asked = {"verb": "reschedule", "ids": [one, gone], "in": "2h"}
+        asked = {"verb": "reschedule", "ids": [parked, gone], "in": "2h"}
         found = await ended(client, (await client.call("POST", "/bulk", 202, asked))["id"])
         assert (found["done"], found["skipped"]) == (1, 1)
         (row,) = (await client.get("/messages"))["messages"]

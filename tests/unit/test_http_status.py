@@ -444,15 +444,15 @@ async def test_those_who_ask_while_the_store_is_away_share_one_wait() -> None:
 async def test_a_frozen_instance_is_stale_and_serves_no_route() -> None:
     async with api() as client:
         await client.stores.store.meet(4_000, True, REPORT)
-        (one,) = (await client.get("/instances"))["instances"]
-        assert (one["state"], one["health"]) == ("well", "All well.")
+        (instance,) = (await client.get("/instances"))["instances"]
+        assert (instance["state"], instance["health"]) == ("well", "All well.")
         assert [route["served"] for route in (await client.get("/routes"))["routes"]] == [True, False]
         client.stores.memory.clock.advance(20_000)  # type: ignore[attr-defined]
         client.backend.look.forget()
-        (one,) = (await client.get("/instances"))["instances"]
-        assert (one["name"], one["state"]) == ("memory", "stale")
-        assert "health" not in one
-        assert "frozen" in one["text"]
+        (instance,) = (await client.get("/instances"))["instances"]
+        assert (instance["name"], instance["state"]) == ("memory", "stale")
+        assert "health" not in instance
+        assert "frozen" in instance["text"]
         assert [route["served"] for route in (await client.get("/routes"))["routes"]] == [False, False]
 
 
@@ -463,13 +463,13 @@ async def test_a_store_that_is_back_has_old_reports_of_instances_that_live() -> 
         client.backend.look.forget()
         client.backend.look._asked_s = time.monotonic() - 15
         client.stores.memory.clock.advance(15_000)  # type: ignore[attr-defined]
-        (one,) = (await client.get("/status"))["instance_states"]
+        (state,) = (await client.get("/status"))["instance_states"]
         text = "Instance memory has not reported yet since Redis answers again."
-        assert (one["state"], one["text"]) == ("trouble", text)
+        assert (state["state"], state["text"]) == ("trouble", text)
         client.backend.look._back_s = time.monotonic() - 5
         client.backend.look.forget()
-        (one,) = (await client.get("/status"))["instance_states"]
-        assert one["state"] == "stale"
+        (state,) = (await client.get("/status"))["instance_states"]
+        assert state["state"] == "stale"
 
 
 async def test_the_first_answer_to_a_new_process_ends_no_outage_however_late_it_is() -> None:
@@ -479,7 +479,7 @@ async def test_the_first_answer_to_a_new_process_ends_no_outage_however_late_it_
         client.stores.memory.clock.advance(20_000)  # type: ignore[attr-defined]
         status = await client.get("/status")
         assert status["sentence"].startswith("Trouble: instance memory has been silent for ")
-        assert [one["state"] for one in status["instance_states"]] == ["stale"]
+        assert [state["state"] for state in status["instance_states"]] == ["stale"]
 
 
 async def test_a_process_that_is_silent_for_some_seconds_has_no_rate() -> None:
@@ -596,7 +596,7 @@ async def test_a_route_is_paused_drained_and_resumed_with_who_and_why() -> None:
         assert (await client.call("PUT", "/routes/orders/drain", 202))["state"] == "draining"
         assert (await client.call("PUT", "/routes/orders/resume", 202))["state"] == "running"
         await client.call("PUT", "/routes/nowhere/pause", 404)
-        verbs = [one["verb"] for one in (await client.get("/audit"))["audit"]]
+        verbs = [entry["verb"] for entry in (await client.get("/audit"))["audit"]]
         assert verbs == ["resume", "drain", "pause"]
 
 
@@ -624,8 +624,8 @@ async def test_the_timeline_has_what_is_due_in_each_step_after_now() -> None:
         for minutes in (1, 1, 30):
             await client.stores.store_one("orders", minutes * 60_000 + 500)
         told = await client.get("/timeline", span="1h")
-        assert sum(one["count"] for one in told["due"]) == 3
-        assert max(one["count"] for one in told["due"]) == 2
+        assert sum(bucket["count"] for bucket in told["due"]) == 3
+        assert max(bucket["count"] for bucket in told["due"]) == 2
         assert told["due"][0]["at_ms"] == told["now_ms"]
         assert "overdue" not in told, "the page shows one number, that of the status"
         await client.get("/timeline", 422, span="2h")
@@ -635,7 +635,7 @@ async def test_settings_are_shown_with_their_source_and_no_secret() -> None:
     given = settings(redis=Redis(url=SecretStr("redis://user:hunter2@redis.example/0"), password=SecretStr("hunter3")))
     async with api(given=given) as client:
         told = await client.get("/config")
-        shown = {one["name"]: one["value"] for one in told["settings"]}
+        shown = {setting["name"]: setting["value"] for setting in told["settings"]}
         assert "hunter" not in json.dumps(told)
         assert "admin-token" not in json.dumps(told)
         assert "redis.example" in shown["redis.url"]
@@ -646,8 +646,13 @@ async def test_settings_are_shown_with_their_source_and_no_secret() -> None:
 async def test_instances_and_stats_are_those_of_the_command() -> None:
     async with api() as client:
         await client.stores.store.meet(10_000, True, '{"health": "well"}')
-        (one,) = (await client.get("/instances"))["instances"]
-        assert (one["name"], one["able"], one["health"], one["state"]) == ("memory", True, "well", "trouble")
+        (instance,) = (await client.get("/instances"))["instances"]
+        assert (instance["name"], instance["able"], instance["health"], instance["state"]) == (
+            "memory",
+            True,
+            "well",
+            "trouble",
+        )
         assert {"parked", "ever", "instances", "without_store"} <= (await client.get("/stats")).keys()
 
 

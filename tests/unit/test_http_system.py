@@ -20,8 +20,8 @@ async def test_doctor_answers_each_finding_with_level_subject_text_and_advice(mo
         CheckResult(Severity.FAIL, "orders", "the intake queue is missing", advice="Run `postdate setup`."),
     ]
     monkeypatch.setattr(system, "examine_all", lambda settings: found)
-    async with api(Role.VIEWER) as one:
-        assert await one.get("/doctor") == {
+    async with api(Role.VIEWER) as client:
+        assert await client.get("/doctor") == {
             "findings": [
                 {"level": "ok", "subject": "redis", "text": "answers in 1 ms", "advice": ""},
                 {
@@ -42,42 +42,42 @@ async def test_a_second_look_at_doctor_soon_after_asks_no_broker(monkeypatch: py
         return []
 
     monkeypatch.setattr(system, "examine_all", examine)
-    async with api(Role.VIEWER) as one:
-        assert await one.get("/doctor") == await one.get("/doctor") == {"findings": []}
+    async with api(Role.VIEWER) as client:
+        assert await client.get("/doctor") == await client.get("/doctor") == {"findings": []}
     assert len(asked) == 1
 
 
 async def test_doctor_warns_of_a_reload_that_failed_until_another_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "examine_all", lambda settings: [])
     processes = Processes(1)
-    async with api(Role.VIEWER, processes=processes) as one:
+    async with api(Role.VIEWER, processes=processes) as client:
         processes.reloaded(Reloading(False, 5.0, "./postdate.toml is not TOML.\nSee [a]."))
-        (finding,) = (await one.get("/doctor"))["findings"]
+        (finding,) = (await client.get("/doctor"))["findings"]
         assert (finding["level"], finding["subject"]) == ("warn", "settings")
         assert (
             finding["text"] == "the last reload failed, and nothing was changed: ./postdate.toml is not TOML; See [a]"
         )
         assert "The next start would fail" in finding["advice"]
         processes.reloaded(Reloading(True, 6.0, "No live setting changed."))
-        assert await one.get("/doctor") == {"findings": []}
+        assert await client.get("/doctor") == {"findings": []}
 
 
 @pytest.mark.parametrize(("worked", "what"), [(False, "settings. Nothing was changed. Bad file."), (True, "settings")])
 async def test_the_audit_log_says_that_a_refused_reload_changed_nothing(worked: bool, what: str) -> None:
     processes = Processes(1)
     processes.ask_reload = lambda: processes.reloaded(Reloading(worked, 5.0, "Bad file."))
-    async with api(processes=processes) as one:
-        answer = await one.client.post("/-/reload", headers={"Content-Type": "application/json"})
+    async with api(processes=processes) as client:
+        answer = await client.client.post("/-/reload", headers={"Content-Type": "application/json"})
         assert answer.status_code == (200 if worked else 409)
-        (entry,) = (await one.get("/audit"))["audit"]
+        (entry,) = (await client.get("/audit"))["audit"]
         assert (entry["verb"], entry["what"]) == ("reload", what)
 
 
 async def test_levels_answers_warnings_of_brokers_that_could_not_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "survey_levels", lambda settings: ([], ["RabbitMQ does not answer."]))
     monkeypatch.setattr(system, "count_intakes", lambda settings: [])
-    async with api(Role.VIEWER) as one:
-        assert await one.get("/levels") == {"levels": [], "warnings": ["RabbitMQ does not answer."]}
+    async with api(Role.VIEWER) as client:
+        assert await client.get("/levels") == {"levels": [], "warnings": ["RabbitMQ does not answer."]}
 
 
 async def test_levels_says_that_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,11 +85,11 @@ async def test_levels_says_that_the_broker_is_away(monkeypatch: pytest.MonkeyPat
         raise BrokerUnavailable("RabbitMQ does not answer")
 
     monkeypatch.setattr(system, "survey_levels", away)
-    async with api(Role.VIEWER) as one:
-        assert "RabbitMQ does not answer" in (await one.get("/levels", 503))["detail"]
+    async with api(Role.VIEWER) as client:
+        assert "RabbitMQ does not answer" in (await client.get("/levels", 503))["detail"]
 
 
 @pytest.mark.parametrize("path", ["/doctor", "/levels"])
 async def test_no_token_sees_neither_levels_nor_findings(path: str) -> None:
-    async with api(None) as one:
-        await one.get(path, 401)
+    async with api(None) as client:
+        await client.get(path, 401)

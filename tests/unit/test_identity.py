@@ -101,5 +101,5 @@ def test_an_id_is_among_those_of_its_rank_alone(now_ms: int, priority: int | Non
 def test_a_higher_priority_sorts_first_and_each_one_in_its_order() -> None:
     ids = Ids("abc123")
     made = {(p, n): ids.next(NOW_MS + n, 0, rank_of(p)) for n in range(50) for p in range(16)}
-    assert sorted(made, key=lambda one: made[one]) == sorted(made, key=lambda one: (-one[0], one[1]))
+    assert sorted(made, key=lambda place: made[place]) == sorted(made, key=lambda place: (-place[0], place[1]))
     assert rank_of(15) == rank_of(255) == rank_of(None) == 0

@@ -21,7 +21,10 @@ def several(route: str, count: int, size: int = 1) -> list[Delivery]:
 
 
 def counts(batch: list[Delivery]) -> dict[str, int]:
-    return {route: sum(one.route == route for one in batch) for route in sorted({one.route for one in batch})}
+    return {
+        route: sum(delivery.route == route for delivery in batch)
+        for route in sorted({delivery.route for delivery in batch})
+    }
 
 
 def test_routes_share_a_batch_and_what_one_leaves_the_others_get() -> None:
@@ -36,7 +39,7 @@ def test_more_routes_than_a_batch_has_messages_all_have_their_turn() -> None:
     routes = [f"{number}" for number in range(10)]
     for route in routes:
         arrivals.add(several(route, 3))
-    seen = [one.route for _ in range(10) for one in arrivals.more(3, MANY)]
+    seen = [delivery.route for _ in range(10) for delivery in arrivals.more(3, MANY)]
     assert {route: seen.count(route) for route in routes} == dict.fromkeys(routes, 3)
 
 
@@ -62,7 +65,7 @@ def test_large_bodies_of_one_route_do_not_keep_another_waiting(size: int) -> Non
 def test_a_delivery_larger_than_a_batch_is_taken_alone() -> None:
     arrivals = Arrivals()
     arrivals.add([delivery("a", 1), delivery("a", 2, 1000), delivery("a", 3)])
-    assert [[one.tag for one in arrivals.more(10, 100)] for _ in range(4)] == [[1], [2], [3], []]
+    assert [[delivery.tag for delivery in arrivals.more(10, 100)] for _ in range(4)] == [[1], [2], [3], []]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60))), st.integers(1, 7), st.integers(1, 100))
@@ -78,17 +81,23 @@ def test_all_are_taken_once_within_the_bounds_and_each_route_in_its_order(
     while not arrivals.empty():
         batch = arrivals.more(messages_max, bytes_max)
         assert 0 < len(batch) <= messages_max
-        assert len(batch) == 1 or sum(len(one.payload) for one in batch) <= bytes_max
+        assert len(batch) == 1 or sum(len(delivery.payload) for delivery in batch) <= bytes_max
         taken += batch
     assert len(taken) == len(put)
     for route in "abc":
-        assert [one for one in taken if one.route == route] == [one for one in put if one.route == route]
+        assert [delivery for delivery in taken if delivery.route == route] == [
+            delivery for delivery in put if delivery.route == route
+        ]
 
 
 def test_removed_deliveries_are_returned_and_delay_no_other() -> None:
     arrivals = Arrivals()
     arrivals.add([*several("a", 3), *several("b", 2)])
-    assert [(one.route, one.tag) for one in arrivals.remove(lambda one: one.tag > 0)] == [("a", 1), ("a", 2), ("b", 1)]
+    assert [(delivery.route, delivery.tag) for delivery in arrivals.remove(lambda delivery: delivery.tag > 0)] == [
+        ("a", 1),
+        ("a", 2),
+        ("b", 1),
+    ]
     assert counts(arrivals.more(10, MANY)) == {"a": 1, "b": 1}
     assert arrivals.empty()
     arrivals.add(several("a", 2))

@@ -137,12 +137,12 @@ def test_a_dead_letter_is_the_original_record_with_the_reason_whether_it_waited_
     payload = pack(2, 5, b"k", b"v", [(b"x-delay-reason", b"an old one"), *HEADERS], b"payments.delay")
     packing = LevelPacking(TOPICS, LANE, "pay")
     held = came_back(packing.parcel(delivery(payload), Hold(1000), 1_700_000_001_000))
-    for one in (delivery(payload), held):
-        dead = packing.parcel(one, Bury(Reason(ReasonKind.MISSING_TOPIC, "gone")), 0)
+    for arrival in (delivery(payload), held):
+        dead = packing.parcel(arrival, Bury(Reason(ReasonKind.MISSING_TOPIC, "gone")), 0)
         assert dead.place == TOPICS.dead
         assert topic_of(dead.payload) == b"payments.delay"
         assert unpack(dead.payload) == Record(2, 5, b"k", b"v", [*HEADERS, (b"x-delay-reason", b"missing_topic: gone")])
-        assert packing.parcel(one, Bury(None), 0) == Parcel(TOPICS.dead, payload)
+        assert packing.parcel(arrival, Bury(None), 0) == Parcel(TOPICS.dead, payload)
 
 
 @pytest.mark.parametrize(

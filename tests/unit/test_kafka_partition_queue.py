@@ -189,7 +189,7 @@ async def test_a_record_that_is_too_large_is_sent_without_the_audit_headers_at_l
     queue = PartitionQueue(
         producer, PLACE, 10, compressed, lambda flights, *_: said.extend("" for _ in flights), said.append
     )
-    one = flight(0, audit=True)
-    queue.add(one)
+    record = flight(0, audit=True)
+    queue.add(record)
     await until(lambda: said)
-    assert (producer.sent, producer.counted, one.headers) == ([1] * sendings, 0, [])
+    assert (producer.sent, producer.counted, record.headers) == ([1] * sendings, 0, [])

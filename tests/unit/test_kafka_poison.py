@@ -41,11 +41,11 @@ def test_every_record_from_an_offset_on_is_read_as_it_was_written(
 
 
 def test_earlier_batches_and_a_truncated_last_batch_are_skipped() -> None:
-    one = Record(3, 5, b"k", b"v", [(b"\xff", None)])
-    data = written([one, one], 0) + written([one], 2) + written([one], 3)[:70]
+    record = Record(3, 5, b"k", b"v", [(b"\xff", None)])
+    data = written([record, record], 0) + written([record], 2) + written([record], 3)[:70]
     batch = first_batch(data, 2, 3)
     assert batch is not None
-    assert (batch.records, batch.end) == ([(2, one)], 3)
+    assert (batch.records, batch.end) == ([(2, record)], 3)
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 30])

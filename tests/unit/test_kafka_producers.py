@@ -84,7 +84,7 @@ def test_a_copy_of_the_file_needs_only_its_library(module: ModuleType, tmp_path:
         name.partition(".")[0]
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         for name in (
-            [one.name for one in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", "")]
+            [alias.name for alias in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", "")]
         )
         if name
     }

@@ -64,7 +64,7 @@ def test_the_marker_topic_has_a_partition_for_each_shard_and_keeps_markers_as_lo
     assert judged_markers(settings, made, TopicConfig(given)).state is Standing.SAME
     assert given[INSYNC] == "2"
     poor = config(cleanup_policy="compact", retention_ms="1", message_timestamp_type="CreateTime")
-    kinds = [one.kind for one in judged_markers(settings, INTAKE, poor).shortfalls]
+    kinds = [shortfall.kind for shortfall in judged_markers(settings, INTAKE, poor).shortfalls]
     wanted = [Difference.PARTITIONS, Difference.COMPACTED_MARKERS, Difference.SHORT_RETENTION]
     assert kinds == [*wanted, Difference.PRODUCERS_CLOCK]
     plain = settings.model_copy(

@@ -32,7 +32,7 @@ def waits(mode: str = "levels", more: Mapping[str, object] = NOTHING) -> Waits:
 
 
 def queues(found: Waits) -> dict[str, Queue]:
-    return {one.name: one for one in found.declarations if isinstance(one, Queue)}
+    return {part.name: part for part in found.declarations if isinstance(part, Queue)}
 
 
 def test_a_level_is_a_queue_with_its_ttl_that_dead_letters_to_the_due_queue() -> None:
@@ -59,7 +59,7 @@ def test_a_full_classic_level_refuses_messages_and_a_queue_fed_by_queues_does_no
     levels, ladder = (waits(mode, {"levels.queue_type": "classic"}) for mode in ("levels", "ladder"))
     assert {queues(levels)[name].arguments["x-overflow"] for name in levels.levels.values()} == {"reject-publish"}
     fed = [queues(levels)[levels.due], *(queues(ladder)[name] for name in (*ladder.ladder, ladder.due))]
-    assert [one.name for one in fed if "x-overflow" in one.arguments] == []
+    assert [queue.name for queue in fed if "x-overflow" in queue.arguments] == []
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_another_list_of_levels_keeps_the_names_of_the_levels_that_stay_and_the_
 
 def test_another_list_or_order_of_levels_changes_the_one_argument_that_amqp_compares() -> None:
     def version(found: Waits) -> object:
-        (levels,) = [one for one in found.declarations if isinstance(one, Exchange) and one.recreated]
+        (levels,) = [part for part in found.declarations if isinstance(part, Exchange) and part.recreated]
         return levels.arguments["alternate-exchange"]
 
     assert version(waits()) == version(waits())
@@ -93,11 +93,11 @@ def test_another_list_or_order_of_levels_changes_the_one_argument_that_amqp_comp
 def test_a_level_is_bound_as_a_number_and_as_text() -> None:
     found = waits()
     bound = [
-        (one.arguments.get("x-delay-level"), one.queue)
-        for one in found.declarations
-        if isinstance(one, Binding)
-        and one.exchange.startswith("postdate.orders.levels")
-        and one.queue in found.levels.values()
+        (part.arguments.get("x-delay-level"), part.queue)
+        for part in found.declarations
+        if isinstance(part, Binding)
+        and part.exchange.startswith("postdate.orders.levels")
+        and part.queue in found.levels.values()
     ]
     first, second = found.levels.values()
     assert bound == [("1", first), ("2", second), (1, first), (2, second)]
@@ -111,8 +111,8 @@ def test_the_steps_of_a_ladder_lead_to_the_next_and_the_last_to_the_due_queue() 
         after = found.ladder[step - 1] if step else found.due
         assert made[name].arguments["x-message-ttl"] == 1000 * 2**step
         assert made[name].arguments["x-dead-letter-exchange"] == after
-        exchanges = [one for one in found.declarations if isinstance(one, Exchange) and one.name == name]
-        assert [one.arguments for one in exchanges] == [{"alternate-exchange": after}]
+        exchanges = [part for part in found.declarations if isinstance(part, Exchange) and part.name == name]
+        assert [part.arguments for part in exchanges] == [{"alternate-exchange": after}]
 
 
 @pytest.mark.parametrize("mode", ["levels", "ladder"])
@@ -120,18 +120,18 @@ def test_everything_is_declared_before_what_leads_to_it_and_no_name_is_too_long(
     longest = {**ORDERS, "mode": mode, "queue": "q" * 200}
     (topology,) = plan(settings(more={"routes.orders": longest, "headers.levels": ["3649d 23h 59m 59.999s"]}))
     there = {"orders"}
-    for one in topology.declarations():
-        if isinstance(one, Binding):
-            assert {one.exchange, one.queue} <= there
+    for part in topology.declarations():
+        if isinstance(part, Binding):
+            assert {part.exchange, part.queue} <= there
         else:
-            assert one.arguments.get("alternate-exchange", "orders") in there
-            assert len(one.name.encode()) <= 255
-            there.add(one.name)
+            assert part.arguments.get("alternate-exchange", "orders") in there
+            assert len(part.name.encode()) <= 255
+            there.add(part.name)
 
 
 def test_the_guarded_bindings_are_those_that_sort_messages_and_that_of_the_due_queue() -> None:
     found = kept(settings(), "orders").bound
-    assert [(one.exchange, one.queue) for one in found] == [
+    assert [(binding.exchange, binding.queue) for binding in found] == [
         (waits().due, waits().due),
         ("postdate.orders.plain", "postdate.orders.level"),
         ("orders.delay", "postdate.orders"),

@@ -25,8 +25,8 @@ DUE, DEAD = queue("due", "orders"), queue("dead", arguments=CLASSIC)
 ALL = [DEAD, DUE, LOW, HIGH, MIDDLE]
 
 
-def kept(one: LevelQueue, *alive: LevelQueue) -> str:
-    return why_kept(one, alive)
+def kept(queue: LevelQueue, *alive: LevelQueue) -> str:
+    return why_kept(queue, alive)
 
 
 def test_a_ladder_is_removed_from_the_top_then_the_due_queue_and_last_the_dead_letters() -> None:
@@ -65,4 +65,4 @@ def test_a_topic_stays_while_it_holds_records_and_the_dead_letter_topic_while_an
     assert why_topic_kept(level, [level, dead]).startswith("it holds records: 1. ")
     assert why_topic_kept(dead, [level, dead]).startswith("it goes last: ")
     empty = replace(level, messages=0)
-    assert [why_topic_kept(one, [empty, dead]) for one in (empty, dead)] == ["", ""]
+    assert [why_topic_kept(place, [empty, dead]) for place in (empty, dead)] == ["", ""]

@@ -29,12 +29,12 @@ class TestRounding:
     @given(st.integers(1, LEVELS_MS[-1]))
     def test_up_is_the_shortest_level_that_is_long_enough(self, wait_ms: int) -> None:
         level = rounding(LEVELS_MS, "up")(wait_ms, wait_ms)
-        assert level == min(one for one in LEVELS_MS if one >= wait_ms)
+        assert level == min(level_ms for level_ms in LEVELS_MS if level_ms >= wait_ms)
 
     @given(st.integers(1, LEVELS_MS[-1]))
     def test_nearest_is_off_by_no_more_than_any_other_level_would_be(self, wait_ms: int) -> None:
         level = rounding(LEVELS_MS, "nearest")(wait_ms, wait_ms)
-        assert abs(level - wait_ms) == min(abs(one - wait_ms) for one in LEVELS_MS)
+        assert abs(level - wait_ms) == min(abs(level_ms - wait_ms) for level_ms in LEVELS_MS)
 
     def test_of_two_levels_that_are_equally_near_the_longer_is_taken(self) -> None:
         assert rounding((1000, 2000), "nearest")(1500, 1500) == 2000

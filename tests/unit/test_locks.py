@@ -18,7 +18,7 @@ def _pins(text: str) -> dict[str, str]:
 
 
 def _names(requirements: list[str]) -> set[str]:
-    return {re.match(r"[A-Za-z0-9-]+", one)[0] for one in requirements}  # type: ignore[index]
+    return {re.match(r"[A-Za-z0-9-]+", requirement)[0] for requirement in requirements}  # type: ignore[index]
 
 
 def test_an_installation_gets_the_versions_that_the_tests_ran_with() -> None:

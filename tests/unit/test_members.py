@@ -30,8 +30,8 @@ async def beats(*houses: House, routes: tuple[tuple[str, ...], ...] = (), number
 async def beats_of(members: Sequence[Members], number: int = 3) -> None:
     """The same of members that are kept."""
     for _ in range(number):
-        for one in members:
-            await one.once()
+        for instance in members:
+            await instance.once()
 
 
 @pytest.mark.usefixtures("leaping_time")
@@ -59,57 +59,57 @@ async def test_an_instance_reports_its_first_shards_at_once_and_then_once_a_seco
 
 
 async def test_an_instance_with_all_the_load_gives_half_of_it_away() -> None:
-    one, other = pair()
-    members = [one.members(), other.members()]
+    house, other = pair()
+    members = [house.members(), other.members()]
     for _ in range(3):
         for each in members:
             await each.once()
-    hot = sorted(one.leases.shards())
-    one.leases._taken = dict.fromkeys(hot, 1000)
+    hot = sorted(house.leases.shards())
+    house.leases._taken = dict.fromkeys(hot, 1000)
     for _ in range(3):
         for each in members:
             await each.once()
-    assert one.leases.shards() | other.leases.shards() == ALL
-    assert len(one.leases.shards() & set(hot)) == 1
-    assert not one.leases.shards() & other.leases.shards()
+    assert house.leases.shards() | other.leases.shards() == ALL
+    assert len(house.leases.shards() & set(hot)) == 1
+    assert not house.leases.shards() & other.leases.shards()
 
 
 async def test_a_shard_stays_with_its_holder_until_the_next_one_has_heard_of_it() -> None:
-    one, other = pair()
-    first, second = one.members(), other.members()
+    house, other = pair()
+    first, second = house.members(), other.members()
     await first.once()
     await second.once()
     new = other.leases.shards()
     assert new
     await first.once()
-    assert one.leases.shards() == ALL
+    assert house.leases.shards() == ALL
     await first.once()
-    assert one.leases.shards() == ALL - new
+    assert house.leases.shards() == ALL - new
 
 
 @pytest.mark.parametrize(("turn_s", "moves"), [(0.0, 1), (10.0, 0)])
 async def test_the_third_of_three_busy_shards_changes_sides_when_its_time_has_come(
     monkeypatch: pytest.MonkeyPatch, turn_s: float, moves: int
 ) -> None:
-    one, other = pair()
-    members = [one.members(), other.members()]
-    one.leases._taken = {0: 9000, 1: 9000, 2: 9000}
+    house, other = pair()
+    members = [house.members(), other.members()]
+    house.leases._taken = {0: 9000, 1: 9000, 2: 9000}
     for _ in range(2):
         for each in members:
             await each.once()
-    before = read_deal((await one.store.deal("", "")).deal, SHARDS)
+    before = read_deal((await house.store.deal("", "")).deal, SHARDS)
     monkeypatch.setattr("bridge.process.members.TURN_S", turn_s)
     await members[0].once()
-    after = read_deal((await one.store.deal("", "")).deal, SHARDS)
+    after = read_deal((await house.store.deal("", "")).deal, SHARDS)
     assert sorted(before[:3].count(name) for name in ("aaaaaa", "bbbbbb")) == [1, 2]
     assert sum(old != new for old, new in zip(before, after, strict=True)) == moves
 
 
 async def test_two_that_write_a_deal_at_once_follow_the_one_that_was_first() -> None:
-    one, other = pair()
-    await beats(one, other)
-    before = (await one.store.deal("", "")).deal
-    assert (await one.store.deal(before, json.dumps(["aaaaaa"] * SHARDS))).deal != before
+    house, other = pair()
+    await beats(house, other)
+    before = (await house.store.deal("", "")).deal
+    assert (await house.store.deal(before, json.dumps(["aaaaaa"] * SHARDS))).deal != before
     late = json.dumps(["bbbbbb"] * SHARDS)
     assert (await other.store.deal(before, late)).deal == json.dumps(["aaaaaa"] * SHARDS)
 
@@ -120,21 +120,21 @@ def test_a_text_that_is_not_a_deal_counts_as_none(text: str) -> None:
 
 
 async def test_a_lost_deal_or_one_of_another_number_of_shards_is_replaced() -> None:
-    one, other = pair()
-    await beats(one, other)
-    one.memory.deal = ""
-    await beats(one, other)
-    assert one.leases.shards() | other.leases.shards() == ALL
-    assert len(one.leases.shards()) == len(other.leases.shards()) == SHARDS // 2
+    house, other = pair()
+    await beats(house, other)
+    house.memory.deal = ""
+    await beats(house, other)
+    assert house.leases.shards() | other.leases.shards() == ALL
+    assert len(house.leases.shards()) == len(other.leases.shards()) == SHARDS // 2
 
 
 async def test_an_instance_whose_parent_died_stays_listed() -> None:
-    one, other = pair()
-    members = [one.members(), other.members()]
+    house, other = pair()
+    members = [house.members(), other.members()]
     await beats_of(members)
     await members[0].leave(orphaned=True)
     await members[1].leave()
-    assert list(one.memory.instances) == ["aaaaaa"]
+    assert list(house.memory.instances) == ["aaaaaa"]
 
 
 async def test_an_instance_that_becomes_able_says_so_before_its_next_beat(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,24 +178,24 @@ async def test_after_a_step_forward_leases_of_living_instances_are_renewed_befor
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr("bridge.pipeline.leases.time.monotonic", lambda: now[0])
-    one, other = pair()
-    members = [one.members(), other.members()]
+    house, other = pair()
+    members = [house.members(), other.members()]
     for _ in range(3):
         for each in members:
             await each.once()
-    one.sink.answer = other.sink.answer = HOLD
+    house.sink.answer = other.sink.answer = HOLD
     for number in range(40):
-        one.publish(f"{number}", order_key=f"{number}")
-    await one.park()
-    assert await one.deliver() + await other.deliver() == 40
-    one.clock.step(3_600_000)
+        house.publish(f"{number}", order_key=f"{number}")
+    await house.park()
+    assert await house.deliver() + await other.deliver() == 40
+    house.clock.step(3_600_000)
     for each in members:
         await each.once()
     now[0] += 4.0
     for each in members:
         await each.once()
-    assert len(one.leases) + len(other.leases) == 40
-    assert one.metrics.recovered + other.metrics.recovered == 0
+    assert len(house.leases) + len(other.leases) == 40
+    assert house.metrics.recovered + other.metrics.recovered == 0
 
 
 async def test_the_leases_of_a_dead_instance_are_recovered_after_a_step_forward_too(
@@ -227,10 +227,10 @@ def test_a_report_that_cannot_be_read_announces_nothing(report: str) -> None:
 
 
 async def test_an_instance_without_a_readable_report_gets_no_shard() -> None:
-    one, other = pair()
+    house, other = pair()
     await other.store.meet(DRAIN_MS, True, '{"shards": [1, 3]}')
-    await beats(one)
-    assert one.leases.shards() == ALL
+    await beats(house)
+    assert house.leases.shards() == ALL
 
 
 # -- routes that differ ---------------------------------------------------------------------------------------------
@@ -246,45 +246,45 @@ def test_those_that_have_all_routes_come_first() -> None:
 
 
 async def test_the_one_that_has_every_route_drains_every_shard() -> None:
-    one, other = pair()
-    await beats(one, other, routes=(("orders",), ("orders", "refunds")))
-    assert (one.leases.shards(), other.leases.shards()) == (frozenset(), ALL)
+    house, other = pair()
+    await beats(house, other, routes=(("orders",), ("orders", "refunds")))
+    assert (house.leases.shards(), other.leases.shards()) == (frozenset(), ALL)
 
 
 async def test_a_reload_that_reaches_instances_one_after_the_other_moves_no_shard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one, other = pair()
-    first, second = members = [one.members(), other.members()]
+    house, other = pair()
+    first, second = members = [house.members(), other.members()]
     await beats_of(members)
-    before = one.leases.shards()
+    before = house.leases.shards()
     first._sharing.follow(["orders", "refunds"])
     await beats_of(members)
-    assert (one.leases.shards(), other.leases.shards()) == (before, ALL - before)
+    assert (house.leases.shards(), other.leases.shards()) == (before, ALL - before)
     second._sharing.follow(["orders", "refunds"])
     await beats_of(members)
-    assert (one.leases.shards(), other.leases.shards()) == (before, ALL - before)
+    assert (house.leases.shards(), other.leases.shards()) == (before, ALL - before)
     first._sharing.follow(["orders"])
     monkeypatch.setattr("bridge.process.members.DIFFER_S", 0.0)
     await beats_of(members)
-    assert (one.leases.shards(), other.leases.shards()) == (frozenset(), ALL), "it was no reload"
+    assert (house.leases.shards(), other.leases.shards()) == (frozenset(), ALL), "it was no reload"
 
 
 async def test_where_none_has_every_route_a_message_goes_to_the_one_that_has_its_route_untouched_and_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one, other = pair()
-    await beats(one, other, routes=(("refunds",), ("orders",)))
-    assert one.leases.shards() == other.leases.shards() == ALL
+    house, other = pair()
+    await beats(house, other, routes=(("refunds",), ("orders",)))
+    assert house.leases.shards() == other.leases.shards() == ALL
     for number in range(5):
-        one.publish(f"{number}")
-    await one.park()
-    one.sink.answer = no_route("orders")
-    assert await one.deliver() == 5
-    assert one.parked() == 5
-    assert all(shard.why == {} for shard in one.memory.shards)
-    await one.leases.hand_over()
-    assert await one.deliver() == 0, "it leaves the shard to the other for a moment"
+        house.publish(f"{number}")
+    await house.park()
+    house.sink.answer = no_route("orders")
+    assert await house.deliver() == 5
+    assert house.parked() == 5
+    assert all(shard.why == {} for shard in house.memory.shards)
+    await house.leases.hand_over()
+    assert await house.deliver() == 0, "it leaves the shard to the other for a moment"
     assert await other.deliver() == 5
     assert other.bodies() == [f"{number}" for number in range(5)]
     assert {claim.tries for claim in other.claims()} == {0}
@@ -292,43 +292,43 @@ async def test_where_none_has_every_route_a_message_goes_to_the_one_that_has_its
 
 async def test_an_instance_takes_a_shard_back_if_no_other_took_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bridge.pipeline.leases._AWAY_S", 0.0)
-    one, other = pair()
-    await beats(one, other, routes=(("refunds",), ("orders",)))
-    one.publish("a")
-    await one.park()
-    one.sink.script(no_route("orders"))
-    assert await one.deliver() == 1
-    await one.leases.hand_over()
+    house, other = pair()
+    await beats(house, other, routes=(("refunds",), ("orders",)))
+    house.publish("a")
+    await house.park()
+    house.sink.script(no_route("orders"))
+    assert await house.deliver() == 1
+    await house.leases.hand_over()
     await turns(20)
-    assert await one.deliver() == 1
-    assert one.bodies() == ["a", "a"]
+    assert await house.deliver() == 1
+    assert house.bodies() == ["a", "a"]
 
 
 async def test_while_they_take_turns_no_claim_takes_much_that_must_be_given_back() -> None:
-    one, other = pair()
-    await beats(one, other, routes=(("refunds",), ("orders",)))
+    house, other = pair()
+    await beats(house, other, routes=(("refunds",), ("orders",)))
     for number in range(300):
-        one.publish(f"{number}")
-    await one.park()
-    one.sink.answer = no_route("orders")
-    assert await one.deliver() == 64
+        house.publish(f"{number}")
+    await house.park()
+    house.sink.answer = no_route("orders")
+    assert await house.deliver() == 64
     assert await other.deliver() == 0, "the first one has not handed over"
-    await one.leases.hand_over()
-    one.leases._take_back(one.leases._given_way.copy().pop())
-    assert await one.deliver() == 64
+    await house.leases.hand_over()
+    house.leases._take_back(house.leases._given_way.copy().pop())
+    assert await house.deliver() == 64
 
 
 async def test_a_holder_that_freezes_loses_its_shards_within_the_takeover_time() -> None:
-    one, other = pair()
-    await beats(one, other)
-    shards = one.leases.shards()
-    claimed = await one.store.claim(sorted(shards), 1, 1, LEASE_MS, DRAIN_MS)
+    house, other = pair()
+    await beats(house, other)
+    shards = house.leases.shards()
+    claimed = await house.store.claim(sorted(shards), 1, 1, LEASE_MS, DRAIN_MS)
     assert all(not isinstance(reply, Exception) for reply in claimed.values())
     for _ in range(DRAIN_MS // 1000):
-        one.clock.advance(1000)
+        house.clock.advance(1000)
         await beats(other, number=1)
     assert other.leases.shards() == ALL
     replies = await other.store.claim(sorted(shards), 1, 1, LEASE_MS, DRAIN_MS)
     assert [getattr(reply, "owner", "failed") for reply in replies.values()] == [None] * len(shards)
-    await beats(one, other)
-    assert one.leases.shards() == shards
+    await beats(house, other)
+    assert house.leases.shards() == shards

@@ -49,21 +49,21 @@ def test_the_expression_and_the_rule_agree_on_every_topic(naming: Naming, topic:
 
 
 @given(namings, namings, topics)
-def test_a_topic_that_two_take_from_is_seen_before(one: Naming, other: Naming, topic: str) -> None:
-    assert one.meets(other) == other.meets(one)
-    if one.target(topic) is not None and other.target(topic) is not None:
-        assert one.meets(other)
+def test_a_topic_that_two_take_from_is_seen_before(naming: Naming, other: Naming, topic: str) -> None:
+    assert naming.meets(other) == other.meets(naming)
+    if naming.target(topic) is not None and other.target(topic) is not None:
+        assert naming.meets(other)
 
 
 @given(namings, namings, topics)
-def test_what_is_said_to_feed_another_always_does(one: Naming, other: Naming, topic: str) -> None:
-    target = one.target(topic)
-    if target is not None and one.always_feeds(other) and not target.startswith("__"):
+def test_what_is_said_to_feed_another_always_does(naming: Naming, other: Naming, topic: str) -> None:
+    target = naming.target(topic)
+    if target is not None and naming.always_feeds(other) and not target.startswith("__"):
         assert other.target(target) is not None
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "meet"),
+    ("naming", "other", "meet"),
     [
         (DELAY, Naming("orders.delay", "x"), True),
         (DELAY, Naming("orders.later", "x"), False),
@@ -73,12 +73,12 @@ def test_what_is_said_to_feed_another_always_does(one: Naming, other: Naming, to
         (Naming("a", "b"), Naming("a", "c"), True),
     ],
 )
-def test_which_rules_share_a_topic(one: Naming, other: Naming, meet: bool) -> None:
-    assert one.meets(other) == meet
+def test_which_rules_share_a_topic(naming: Naming, other: Naming, meet: bool) -> None:
+    assert naming.meets(other) == meet
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "feeds"),
+    ("naming", "other", "feeds"),
     [
         (DELAY, DELAY, False),
         (Naming("*.later", "*.delay"), DELAY, True),
@@ -89,8 +89,8 @@ def test_which_rules_share_a_topic(one: Naming, other: Naming, meet: bool) -> No
         (DELAY, Naming("orders", "x"), False),
     ],
 )
-def test_which_rules_always_lead_to_another(one: Naming, other: Naming, feeds: bool) -> None:
-    assert one.always_feeds(other) == feeds
+def test_which_rules_always_lead_to_another(naming: Naming, other: Naming, feeds: bool) -> None:
+    assert naming.always_feeds(other) == feeds
 
 
 @pytest.mark.parametrize(

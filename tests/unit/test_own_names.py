@@ -29,7 +29,7 @@ def settings(**modes: str) -> Settings:
 
 
 def queues(made: Settings) -> set[str]:
-    return {one.name for route in plan(made, native=True) for one in route.declarations() if isinstance(one, Queue)}
+    return {part.name for route in plan(made, native=True) for part in route.declarations() if isinstance(part, Queue)}
 
 
 @pytest.mark.parametrize("mode", ["redis", "levels", "ladder", "native"])
@@ -41,7 +41,9 @@ def test_every_declared_queue_is_postdates_own(mode: str) -> None:
 @pytest.mark.parametrize("mode", ["redis", "levels", "ladder", "native"])
 def test_every_declared_exchange_but_the_fronts_is_postdates_own(mode: str) -> None:
     made = settings(a=mode, b="levels")
-    named = {one.name for route in plan(made, native=True) for one in route.declarations() if isinstance(one, Exchange)}
+    named = {
+        part.name for route in plan(made, native=True) for part in route.declarations() if isinstance(part, Exchange)
+    }
     assert {name for name in named if not own_exchanges(made).fullmatch(name)} == {"a.delay", "b.delay"}
 
 

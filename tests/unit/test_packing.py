@@ -55,8 +55,8 @@ def parcel(
     return RabbitPacking({"orders": packing}, {"orders.due": "orders"}).parcel(delivery, move, DUE_MS)
 
 
-def out(one: Parcel) -> bytes:
-    routing_key, properties, body = unpack(one.payload)
+def out(parcel: Parcel) -> bytes:
+    routing_key, properties, body = unpack(parcel.payload)
     assert (routing_key, body) == (b"the.key", b"body")
     return properties
 

@@ -33,7 +33,9 @@ def test_the_page_loads_nothing_from_another_host() -> None:
     addresses = {name: re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"'`]*", text) for name, text in OWN.items()}
     namespace = "http://www.w3.org/2000/svg"
     assert {
-        name: rest for name, found in addresses.items() if (rest := [one for one in found if one != namespace])
+        name: rest
+        for name, found in addresses.items()
+        if (rest := [address for address in found if address != namespace])
     } == {}
 
 

@@ -131,14 +131,14 @@ def test_what_cannot_be_parked_is_rejected_with_a_reason(given: Delivery, rules:
 def step(name: str, due_ms: int, origin: Origin | None = None) -> Step:
     """ "k0" is key k in shard 0, "!" a cancellation of k, "!1" that in shard 1, "-" a message without a key, "x" a
     rejection; "f" is found by k, which it has for its message id."""
-    one = delivery({}, origin=origin)
+    arrival = delivery({}, origin=origin)
     if name[0] in "!x":
         shard = int(name[1:] or 0)
-        return Step(one, Cancellation(b"k") if name[0] == "!" else Rejection(bad_headers("bad")), shard)
+        return Step(arrival, Cancellation(b"k") if name[0] == "!" else Rejection(bad_headers("bad")), shard)
     if name == "f":
-        return Step(one, Parking(due_ms, b"\0k", False), 0)
+        return Step(arrival, Parking(due_ms, b"\0k", False), 0)
     key = b"" if name == "-" else name[0].encode()
-    return Step(one, Parking(due_ms, key, bool(key)), int(name[1:] or 0))
+    return Step(arrival, Parking(due_ms, key, bool(key)), int(name[1:] or 0))
 
 
 def pieces(
@@ -146,12 +146,12 @@ def pieces(
 ) -> list[str]:
     """The runs of a route, as the names of their steps; those that are superseded in brackets."""
     steps = [(step(name, NOW_MS + due_in_ms, origin), name) for name in names.split()]
-    given = {id(one.delivery): name for one, name in steps}
-    waiting, found = deque(one for one, _ in steps), []
+    given = {id(step.delivery): name for step, name in steps}
+    waiting, found = deque(step for step, _ in steps), []
     while waiting:
         run = next_run(waiting, mode == "replace", NOW_MS, heavy_max)
-        away = [f"({given[id(one)]})" for one, _ in run.superseded]
-        found.append(" ".join([*away, *(given[id(one.delivery)] for one in run.steps)]))
+        away = [f"({given[id(step)]})" for step, _ in run.superseded]
+        found.append(" ".join([*away, *(given[id(step.delivery)] for step in run.steps)]))
     return found
 
 
@@ -225,7 +225,7 @@ def test_a_run_bounds_keys_cancellations_and_dead_letters_and_nothing_else() -> 
     ],
 )
 def test_what_is_due_soon_is_not_kept_waiting_for_more(given: list[Delivery], soon: bool) -> None:
-    assert urgent([Step(one, decide(one, ORDERS), 0) for one in given], NOW_MS) is soon
+    assert urgent([Step(delivery, decide(delivery, ORDERS), 0) for delivery in given], NOW_MS) is soon
 
 
 # -- the loop -------------------------------------------------------------------------------------------------------

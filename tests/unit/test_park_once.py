@@ -158,23 +158,23 @@ async def test_records_that_are_spread_are_parked_once_when_a_shard_answers_and_
 
 async def test_records_that_are_spread_are_parked_once_by_two_readers_that_stand_still_now_and_then() -> None:
     seeded = random.Random(3)
-    one, other = pair(order="none")
+    member, other = pair(order="none")
     for offset in range(300):
-        for house in (one, other):
+        for house in (member, other):
             headers = cancel("k") if offset % 50 == 49 else later("k" if offset % 10 == 0 else "")
             record(house, offset, headers)
     for _ in range(60):
-        house = seeded.choice((one, other))
+        house = seeded.choice((member, other))
         if house.source.left():
             await house.parker.once(await house.source.take(seeded.randrange(1, 20), 1 << 30))
         if seeded.random() < 0.3:
             house.source.replay(LOG, seeded.randint(0, 300 - house.source.left()))
-    for house in (one, other):
+    for house in (member, other):
         await read_again(house)
     keyed = 300 // 10
-    assert one.count("parked") == 300 - 300 // 50
-    assert one.count("replaced") + one.count("cancelled") == keyed
-    assert len(await delivered(one)) == 300 - 300 // 50 - keyed
+    assert member.count("parked") == 300 - 300 // 50
+    assert member.count("replaced") + member.count("cancelled") == keyed
+    assert len(await delivered(member)) == 300 - 300 // 50 - keyed
 
 
 async def test_records_with_an_origin_leave_no_trace_for_redeliveries() -> None:
@@ -406,10 +406,10 @@ async def test_what_was_to_be_rejected_is_parked_when_the_settings_say_so_in_the
 
 async def test_a_zombie_that_rejects_late_rejects_nothing() -> None:
     zombie, house = pair()
-    for one in (zombie, house):
-        record(one, 100, later())
-        record(one, 101, {"x-delay": "soon"})
-        record(one, 102, later())
+    for member in (zombie, house):
+        record(member, 100, later())
+        record(member, 101, {"x-delay": "soon"})
+        record(member, 102, later())
     gate, parking = await zombie_at(zombie, "reject")
     await house.park()
     await gate.let_through(parking)
@@ -455,7 +455,7 @@ async def test_what_comes_after_something_that_went_back_goes_back_too_when_the_
     house.source.lose_connection()
     record(house, 1, later(), OTHER)
     new = await house.source.take(1000, 1 << 30)
-    company = [one for one in new if one.origin == (OTHER, 1)]
+    company = [delivery for delivery in new if delivery.origin == (OTHER, 1)]
     await house.parker.once([*old, *company])
     assert house.count("parked") == 1
 

@@ -25,25 +25,25 @@ async def test_what_a_dead_connection_gave_is_not_carried_out_beside_another_rou
 ) -> None:
     """Redis is away while it dies, and is back when another instance has gone on."""
     monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.001)
-    one = House()
-    routes = one.parker._routes
+    house = House()
+    routes = house.parker._routes
     routes["other"] = routes["orders"]
-    other = House(one.memory, "bbbbbb")
+    other = House(house.memory, "bbbbbb")
     dead: set[str] = set()
-    alive = one.source.alive
-    monkeypatch.setattr(one.source, "alive", lambda delivery: delivery.route not in dead and alive(delivery))
-    one.memory.away = "away"
-    one.source.feed(b"stale", stale)
-    one.source.feed(b"neighbour", later("Z"), route="other")
-    parking = asyncio.create_task(one.park())
+    alive = house.source.alive
+    monkeypatch.setattr(house.source, "alive", lambda delivery: delivery.route not in dead and alive(delivery))
+    house.memory.away = "away"
+    house.source.feed(b"stale", stale)
+    house.source.feed(b"neighbour", later("Z"), route="other")
+    parking = asyncio.create_task(house.park())
     await asyncio.sleep(0.01)
     dead.add("orders")
-    one.memory.away = ""
+    house.memory.away = ""
     other.source.feed(b"stale", stale)
     other.source.feed(b"newest", later("K"))
     await other.park()
     await parking
-    one.clock.advance(2 * HOUR)
+    house.clock.advance(2 * HOUR)
     while await other.deliver():
         pass
     assert sorted(other.bodies()) == ["neighbour", "newest"]

@@ -24,8 +24,8 @@ def journaled(stores: MemoryStores, broker: str, journal: MemoryJournal) -> Desk
 async def test_a_page_by_key_looks_at_the_entries_of_this_key_alone() -> None:
     async with api() as client:
         for number in range(30):
-            one = await client.schedule(key=f"order-{number}")
-            await client.call("DELETE", f"/messages/{one}")
+            message_id = await client.schedule(key=f"order-{number}")
+            await client.call("DELETE", f"/messages/{message_id}")
         page = await client.get("/messages", state="history", key="order-7")
         assert ([row["key"] for row in page["messages"]], page["looked_at"], page["next"]) == (["order-7"], 1, None)
 
@@ -58,13 +58,13 @@ async def test_two_stores_with_one_journal_tell_each_event_once() -> None:
     stores = MemoryStores()
     stores.journal = stores.spare
     async with api(stores=stores) as client:
-        one = await client.schedule()
+        message_id = await client.schedule()
         await stores.write()
-        await stores.store.reschedule([one.encode()], stores.memory.now_ms() + 2 * HOUR_MS)
+        await stores.store.reschedule([message_id.encode()], stores.memory.now_ms() + 2 * HOUR_MS)
         stores.memory.clock.advance(1000)  # type: ignore[attr-defined]
-        await client.call("DELETE", f"/messages/{one}")
+        await client.call("DELETE", f"/messages/{message_id}")
         await stores.write()
         both = {"rabbitmq": stores, "kafka": MemoryStores()}
         stores.kept = Desks([journaled(kept, broker, stores.spare) for broker, kept in both.items()])
-        life = (await client.get(f"/messages/{one}/history"))["life"]
+        life = (await client.get(f"/messages/{message_id}/history"))["life"]
         assert [event["what"].partition(" ")[0] for event in life] == ["received", "rescheduled", "cancelled", "due"]

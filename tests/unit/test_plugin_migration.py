@@ -40,7 +40,7 @@ CTL, PAUSED = Means("rabbitmqctl"), Means(paused=True)
 
 def facts(*exchanges: ExchangeFacts, **more: Any) -> BrokerFacts:
     given = {"bindings": (BOUND,), "consumed": frozenset({"postdate.orders"}), **more}
-    return BrokerFacts({one.name: one for one in exchanges}, **given)
+    return BrokerFacts({exchange.name: exchange for exchange in exchanges}, **given)
 
 
 def told(found: BrokerFacts, means: Means = CTL) -> Migration:
@@ -98,7 +98,7 @@ class TestSteps:
 
     def test_an_exchange_of_users_that_ends_in_waiting_is_a_move_of_its_own(self) -> None:
         own = replace(ORDERS, name="people.waiting", arguments={"x-delayed-type": "fanout"})
-        assert [one.names.old for one in moves(facts(own))] == ["people.waiting"]
+        assert [move.names.old for move in moves(facts(own))] == ["people.waiting"]
 
 
 class TestRefusals:
@@ -144,7 +144,7 @@ class TestRefusals:
 
 class TestRoute:
     def test_its_name_is_one_that_settings_allow(self) -> None:
-        assert [route_name(one) for one in ("orders", "Orders-EU.v2", "7up", "...")] == [
+        assert [route_name(exchange) for exchange in ("orders", "Orders-EU.v2", "7up", "...")] == [
             "orders",
             "orders_eu_v2",
             "x_7up",

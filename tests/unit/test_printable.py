@@ -17,7 +17,7 @@ ANY_TEXT = st.text(st.characters(codec=None), max_size=40)
 @given(ANY_TEXT)
 def test_no_text_has_anything_left_that_is_not_printable(text: str) -> None:
     assert printable(text).isprintable()
-    assert all(one.isprintable() or one in "\n\t" for one in printable_lines(text))
+    assert all(letter.isprintable() or letter in "\n\t" for letter in printable_lines(text))
 
 
 @given(st.text(st.characters(categories=["L", "N", "P"]), max_size=40))
@@ -32,7 +32,7 @@ def test_escapes_are_shown_and_not_done() -> None:
 
 @given(st.binary(max_size=200), st.booleans())
 def test_no_body_can_speak_to_the_terminal(body: bytes, truncated: bool) -> None:
-    assert all(one.isprintable() or one == "\t" for line in body_lines(body, truncated) for one in line)
+    assert all(letter.isprintable() or letter == "\t" for line in body_lines(body, truncated) for letter in line)
 
 
 def test_a_body_of_text_is_shown_as_text_and_one_with_escapes_as_hex() -> None:

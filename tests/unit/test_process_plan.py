@@ -21,7 +21,9 @@ def settings(**routes: dict[str, Any]) -> Settings:
 
 
 def described(processes: tuple[ProcessPlan, ...]) -> list[tuple[str, bool, list[str], str]]:
-    return [(one.broker, one.stored, list(one.settings.routes), one.settings.redis.key_prefix) for one in processes]
+    return [
+        (plan.broker, plan.stored, list(plan.settings.routes), plan.settings.redis.key_prefix) for plan in processes
+    ]
 
 
 def test_each_broker_has_a_process_for_routes_with_a_store_and_one_for_routes_without() -> None:
@@ -43,8 +45,8 @@ def test_a_broker_without_a_route_has_no_process() -> None:
 
 def test_a_store_is_used_by_routes_with_a_store_only() -> None:
     both = settings(stored=STORED, levels=LEVELS)
-    assert [list(one.settings.routes) for one in used_stores(both)] == [["stored"]]
-    assert [one.broker for one in unused_stores(both)] == ["kafka"]
+    assert [list(plan.settings.routes) for plan in used_stores(both)] == [["stored"]]
+    assert [plan.broker for plan in unused_stores(both)] == ["kafka"]
     assert used_stores(settings(levels=LEVELS)) == []
 
 
@@ -53,7 +55,7 @@ def test_a_process_delivers_what_former_routes_parked_and_takes_nothing_from_the
     (store,) = used_stores(changed)
     assert list(store.settings.routes) == ["here"]
     assert list(store.delivering.routes) == ["here", "gone"]
-    assert not any(one.former for one in plan(changed) if not one.stored)
+    assert not any(process.former for process in plan(changed) if not process.stored)
 
 
 def test_a_store_is_emptied_if_all_routes_of_its_broker_left_it() -> None:
@@ -64,7 +66,7 @@ def test_a_store_is_emptied_if_all_routes_of_its_broker_left_it() -> None:
 
 def test_a_process_without_a_store_empties_the_store_that_no_route_uses_any_more() -> None:
     changed = settings(a=LEVELS, b={**LEVELS, **KAFKA}, c={**STORED, **KAFKA})
-    emptied = {(one.broker, one.stored): one.emptied for one in plan(changed)}
+    emptied = {(process.broker, process.stored): process.emptied for process in plan(changed)}
     assert emptied.pop(("rabbitmq", False)) == store_of(changed, "rabbitmq")
     assert emptied == {("kafka", True): None, ("kafka", False): None}
     (process,) = plan(settings(b={**LEVELS, **KAFKA}))

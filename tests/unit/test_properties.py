@@ -154,7 +154,7 @@ def test_every_combination_of_the_fourteen_flags_is_read_and_edited() -> None:
 
 def test_a_hundred_kibibytes_of_headers_are_edited_exactly() -> None:
     headers: list[Entry] = [(b"h-%d" % n, "S", sized(b"v" * 90)) for n in range(1000)]
-    mixed = [entry for one in headers for entry in (one, X_DELAY)]
+    mixed = [entry for header in headers for entry in (header, X_DELAY)]
     raw = Props(mixed).encode()
     assert len(raw) > 100 * 1024
     assert edit(raw, DELAY, True, AUDIT)[6:] == Props(headers).encode()[6:] + AUDIT

@@ -119,7 +119,7 @@ async def test_a_delivery_is_accepted_when_the_broker_has_confirmed_where_it_wen
     assert line.source.accepted == []
     line.sink.answer_held()
     await turns()
-    assert [one.payload for one in line.source.accepted] == [b"a", b"c", b"b"]  # routes take turns
+    assert [delivery.payload for delivery in line.source.accepted] == [b"a", b"c", b"b"]  # routes take turns
     assert line.places()[0::2] == ["level 5000", "target"]
     assert line.places()[1].startswith("dead: bad_header: the delay of 6s")
     assert line.relay.under_way() == 0
@@ -173,7 +173,7 @@ async def test_a_bounded_number_of_refused_messages_waits_and_later_ones_go_on(s
     for body in (b"a", b"b", b"c", b"behind them"):
         line.source.feed(body, {}, route="orders.due")
     await line.until_accepted(2)
-    assert {one.payload for one in line.source.accepted} == {b"c", b"behind them"}
+    assert {delivery.payload for delivery in line.source.accepted} == {b"c", b"behind them"}
     assert line.relay.under_way() == 0  # those that wait for another try hold up no stop either
 
 
@@ -246,6 +246,6 @@ async def test_at_a_stop_what_may_not_go_back_becomes_a_dead_letter_and_the_rest
     line.sink.answer = Outcome.CONFIRMED
     line.relay.stop()
     await line.until_accepted(1)
-    assert [one.payload for one in line.source.accepted] == [b"a"]
+    assert [delivery.payload for delivery in line.source.accepted] == [b"a"]
     assert line.places()[2:] == ["dead: unroutable: no queue takes it"]
     assert line.relay.under_way() == 0

@@ -139,7 +139,7 @@ async def test_a_reload_reaches_the_loops_and_the_http_process() -> None:
     new = OLD.model_copy(update={"log": Log(level="debug"), "headers": Headers(on_bad="deliver")})
     reloader, subject, told = house(lambda: new)
     await reloader.once()
-    assert [one.headers.on_bad for one in subject.followed] == ["deliver"]
+    assert [settings.headers.on_bad for settings in subject.followed] == ["deliver"]
     ((reloading, restart),) = told.reloads
     assert reloading.worked
     assert reloading.text == "Changed: headers.on_bad, log.level."

@@ -56,7 +56,7 @@ def _delivery(attempt: int) -> Delivery:
 def test_a_failed_message_is_parked_for_the_wait_of_its_attempt() -> None:
     rules = route_rules(_rules(), "again")
     found = [decide(_delivery(attempt), rules) for attempt in (1, 2)]
-    assert [one.due_ms for one in found if isinstance(one, Parking)] == [1_010_000, 1_060_000]
+    assert [decision.due_ms for decision in found if isinstance(decision, Parking)] == [1_010_000, 1_060_000]
 
 
 def test_after_the_last_attempt_it_is_a_dead_letter_with_its_history() -> None:

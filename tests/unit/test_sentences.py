@@ -220,9 +220,9 @@ def test_rabbitmq_password_overrules_the_password_of_the_url(url: str, password:
 def test_each_host_of_a_url_has_its_own_port_and_shares_the_rest() -> None:
     url = "amqps://shop:secret@a,b:5999,[::1]/v"
     found = parameters(RabbitMQ.model_validate({"url": url}), "test")
-    assert [(one.host, one.port) for one in found] == [("a", 5671), ("b", 5999), ("::1", 5671)]
-    assert {(one.virtual_host, one.credentials.password) for one in found} == {("v", "secret")}
-    assert [one.ssl_options.server_hostname for one in found] == ["a", "b", "::1"]
+    assert [(parameters.host, parameters.port) for parameters in found] == [("a", 5671), ("b", 5999), ("::1", 5671)]
+    assert {(parameters.virtual_host, parameters.credentials.password) for parameters in found} == {("v", "secret")}
+    assert [parameters.ssl_options.server_hostname for parameters in found] == ["a", "b", "::1"]
 
 
 def test_a_url_with_a_user_and_no_password_means_an_empty_password() -> None:

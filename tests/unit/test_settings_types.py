@@ -23,7 +23,7 @@ def said_of(folder: Path, name: str, value: str) -> str:
     """What is said of ``name = value`` in a file."""
     table, _, key = name.rpartition(".")
     needed = {"intercept": '"orders.delay"', "deliver_to": '"orders"'} if table == "routes.orders" else {}
-    lines = "\n".join(f"{one} = {text}" for one, text in {**needed, key: value}.items())
+    lines = "\n".join(f"{name} = {text}" for name, text in {**needed, key: value}.items())
     file = folder / "some.toml"
     file.write_text(f"[{table}]\n{lines}\n")
     with pytest.raises(SettingsError) as caught:

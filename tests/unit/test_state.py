@@ -47,7 +47,7 @@ def state_of(shard: Shard) -> State:
 @pytest.mark.parametrize("name", sorted({move.name for move in MOVES}))
 def test_the_memory_store_makes_a_move_if_and_only_if_the_table_has_it(name: str, state: State) -> None:
     shard, move = shard_with_one(state), LEGAL.get((name, state))
-    guard = next(one.guard for one in MOVES if one.name == name)
+    guard = next(move.guard for move in MOVES if move.name == name)
     if move is None:
         with pytest.raises(IllegalMove, match=name):
             shard._move(name, ID, guard, 2, MEMBER)

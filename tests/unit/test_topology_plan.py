@@ -91,8 +91,8 @@ class TestPlan:
     def test_undelayed_messages_reach_each_of_several_targets_through_an_exchange_of_our_own(self) -> None:
         route = planned(deliver_to=["orders", "audit"])
         assert route.front.arguments == {"alternate-exchange": "postdate.orders.spread"}
-        bindings = [one for one in route.spread if isinstance(one, Binding)]
-        assert [(one.exchange, one.queue, one.to_exchange) for one in bindings] == [
+        bindings = [part for part in route.spread if isinstance(part, Binding)]
+        assert [(part.exchange, part.queue, part.to_exchange) for part in bindings] == [
             ("postdate.orders.spread", "orders", True),
             ("postdate.orders.spread", "audit", True),
         ]
@@ -127,13 +127,13 @@ class TestRetryPlan:
         assert route.back == (Exchange(back, "fanout"), Binding(back, "work", {}, foreign=True))
 
     def test_what_belongs_to_the_consumers_is_compared_and_never_declared(self, route: RouteTopology) -> None:
-        assert [(one.name, one.ours) for one in route.targets] == [("work", False), ("parking", False)]
+        assert [(part.name, part.ours) for part in route.targets] == [("work", False), ("parking", False)]
         assert not set(map(id, route.targets)) & set(map(id, route.declarations()))
 
     def test_the_bindings_on_both_sides_are_kept(self) -> None:
         found = settings(orders={"kind": "retry", "queue": "work", "schedule": ["1s"]})
-        assert [one.exchange for one in kept(found, "orders").bound] == ["postdate.retry"]
-        assert [one.exchange for one in foreign(found, "orders")] == ["postdate.orders.back"]
+        assert [binding.exchange for binding in kept(found, "orders").bound] == ["postdate.retry"]
+        assert [binding.exchange for binding in foreign(found, "orders")] == ["postdate.orders.back"]
 
     @pytest.mark.parametrize(
         ("place", "said"),
@@ -212,8 +212,8 @@ class TestFindings:
 
     def test_a_summary_gives_equal_advice_once_and_equal_facts_once(self) -> None:
         queues = [Queue(name, {}) for name in "ab"]
-        alike = [Comparison("r", one, Standing.DIFFERENT, difference=self.IS_CLASSIC) for one in queues]
-        crash = [Comparison("r", one, Standing.DIFFERENT, crashing_version="3.10.5") for one in queues]
+        alike = [Comparison("r", queue, Standing.DIFFERENT, difference=self.IS_CLASSIC) for queue in queues]
+        crash = [Comparison("r", queue, Standing.DIFFERENT, crashing_version="3.10.5") for queue in queues]
         assert summary([alike[0], crash[0], alike[1], crash[1]]) == [
             "queue 'a' of route r exists with x-queue-type 'classic', and postdate needs 'quorum'; "
             "queue 'b' of route r exists with x-queue-type 'classic', and postdate needs 'quorum'. "

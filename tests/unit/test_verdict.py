@@ -421,14 +421,14 @@ def test_paused_and_draining_routes_are_named_whatever_else_is_wrong() -> None:
 
 
 def test_an_instance_that_was_heard_here_and_left_the_store_is_in_trouble_and_not_stale() -> None:
-    (one,) = judge(Known(replace(CALM, instances={}, silent={"a-1": 60_000}), local=[HERE])).instances
-    assert one.state is InstanceState.TROUBLE
+    (verdict,) = judge(Known(replace(CALM, instances={}, silent={"a-1": 60_000}), local=[HERE])).instances
+    assert verdict.state is InstanceState.TROUBLE
 
 
 def test_an_instance_that_cannot_report_because_the_store_refuses_writes_is_not_called_dead() -> None:
     full = replace(CALM, instances={}, silent={"a-1": 60_000}, refuses_writes=True)
-    (one,) = judge(Known(full)).instances
-    assert (one.state, [fault.text for fault in one.faults]) == (
+    (verdict,) = judge(Known(full)).instances
+    assert (verdict.state, [fault.text for fault in verdict.faults]) == (
         InstanceState.TROUBLE,
         ["instance a-1 cannot report while Redis refuses writes"],
     )

@@ -190,7 +190,7 @@ class TestSending:
         self.found = replace(CALM, dead=5, ever={"dead": 5})
         await self.turn()
         await self.turn()
-        assert [one["dead_letters"] for one in self.sent] == [{"new": 1, "total": 5}]
+        assert [alert["dead_letters"] for alert in self.sent] == [{"new": 1, "total": 5}]
 
     @pytest.mark.usefixtures("leaping_time")
     async def test_a_slow_url_makes_no_second_instance_report_the_same(self) -> None:
@@ -242,7 +242,7 @@ class TestSending:
             self.now_s += 20
         self.now_s += 60
         await self.turn()
-        assert [one["dead_letters"]["new"] for one in self.sent] == [1, 2]
+        assert [alert["dead_letters"]["new"] for alert in self.sent] == [1, 2]
 
     async def test_another_kind_of_trouble_does_not_wait_for_every(self) -> None:
         await self.turn()
@@ -314,7 +314,7 @@ class TestSending:
         assert self.sent == []
         self.answer = ""
         await self.turn()
-        assert [one["dead_letters"]["new"] for one in self.sent] == [1]
+        assert [alert["dead_letters"]["new"] for alert in self.sent] == [1]
 
     async def test_each_instance_reports_a_store_that_does_not_answer_and_that_it_answers_again(self) -> None:
         await self.turn()

@@ -19,26 +19,26 @@ DELIVERED = HistoryRow(
 
 async def test_a_parked_message_is_found_by_id_and_by_key() -> None:
     rig = MemoryDeskRig()
-    one = await rig.park(key=b"order-1")
-    for wanted in (one, b"order-1"):
+    message_id = await rig.park(key=b"order-1")
+    for wanted in (message_id, b"order-1"):
         found = await where_is(rig.desk, ["orders"], wanted)
-        assert ([row.id for row in found.rows], found.past, found.text) == ([one], [], "")
+        assert ([row.id for row in found.rows], found.past, found.text) == ([message_id], [], "")
 
 
 async def test_a_message_that_left_the_store_is_found_by_id_and_by_key() -> None:
     rig = MemoryDeskRig()
-    (one,) = await rig.deliver(0, key=b"order-1")
-    for wanted in (one, b"order-1"):
+    (message_id,) = await rig.deliver(0, key=b"order-1")
+    for wanted in (message_id, b"order-1"):
         found = await where_is(rig.desk, ["orders"], wanted)
-        assert (found.rows, [entry.id for entry in found.past], found.text) == ([], [one], "")
-    assert (await ends(rig.desk, [one]))[one].state is PastState.DELIVERED
+        assert (found.rows, [entry.id for entry in found.past], found.text) == ([], [message_id], "")
+    assert (await ends(rig.desk, [message_id]))[message_id].state is PastState.DELIVERED
 
 
 async def test_a_dead_letter_is_found_once() -> None:
     rig = MemoryDeskRig()
-    one = await rig.bury("unroutable: no queue")
-    found = await where_is(rig.desk, [], one)
-    assert ([row.id for row in found.rows], found.past) == ([one], [])
+    message_id = await rig.bury("unroutable: no queue")
+    found = await where_is(rig.desk, [], message_id)
+    assert ([row.id for row in found.rows], found.past) == ([message_id], [])
 
 
 async def test_an_unknown_message_is_not_seen_for_as_long_as_the_history_reaches() -> None:

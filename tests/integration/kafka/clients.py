@@ -118,7 +118,7 @@ def running(
 def headers(message: Message) -> Headers:
     """The producer's headers: those of a delivered record without what postdate adds."""
     found: Any = message.headers() or []
-    return [one for one in found if one[0] not in ("x-delay-id", "x-delay-due")]
+    return [header for header in found if header[0] not in ("x-delay-id", "x-delay-due")]
 
 
 def by_postdate(message: Message) -> bool:

@@ -55,13 +55,13 @@ def test_delayed_records_arrive_unchanged_when_due_and_the_others_at_once(line: 
         line.produce(b"now %d" % number, [("trace", b"1")])
     line.produced()
     found = line.consume(8)
-    came = {one.value: (one.at - sent, (one.key, one.value, one.plain())) for one in found}
+    came = {record.value: (record.at - sent, (record.key, record.value, record.plain())) for record in found}
     assert came[b"later"][1] == (b"k", b"later", odd)
     assert came[b"in words"][1] == (None, b"in words", [])
     assert came[None][1] == (b"gone", None, [])
     for value, earliest_s in ((b"later", 1.5), (b"in words", 1.0), (None, 0.5)):
         assert came[value][0] >= earliest_s
-    values = [one.value for one in found]
+    values = [record.value for record in found]
     assert [value for value in values if value and value.startswith(b"now")] == [b"now %d" % n for n in range(5)]
 
 
@@ -70,7 +70,7 @@ def test_a_record_with_a_bad_delay_becomes_a_dead_letter_and_blocks_no_other(lin
     line.produce(b"good", [("x-delay", b"100")])
     line.produced()
     found = line.consume(1)
-    assert [one.value for one in found] == [b"good"]
+    assert [record.value for record in found] == [b"good"]
     wait_for(lambda: reasons(line) == ["bad_header"], "there is a dead letter")
 
 
@@ -81,7 +81,7 @@ def test_a_record_too_large_for_the_consumers_topic_becomes_a_dead_letter_alone(
         line.produce(value, [("x-deliver-at", moment)])
     line.produced()
     found = line.consume(19)
-    assert [one.value for one in found] == [b"%d" % number for number in range(20) if number != 7]
+    assert [record.value for record in found] == [b"%d" % number for number in range(20) if number != 7]
     wait_for(lambda: reasons(line) == ["too_large"], "there is a dead letter")
     assert next(iter(line.dead().values())).endswith(
         "accepts no record of this size (max.message.bytes), not even compressed"
@@ -104,7 +104,7 @@ def test_a_record_larger_than_any_request_becomes_a_dead_letter_and_delays_no_ot
         line.consume(20)
     line.produce(b"behind it", [])
     line.produced()
-    assert [one.value for one in line.consume(1)] == [b"behind it"]
+    assert [record.value for record in line.consume(1)] == [b"behind it"]
 
 
 def test_a_record_cancelled_by_its_key_is_not_delivered(line: KafkaLine) -> None:
@@ -112,8 +112,8 @@ def test_a_record_cancelled_by_its_key_is_not_delivered(line: KafkaLine) -> None
     line.produce(b"kept", [("x-delay", b"3500"), ("x-delay-key", b"order-2")])
     line.produce(None, [("x-delay-cancel", b"order-1")])
     line.produced()
-    found = line.consume(lambda found: any(one.value == b"kept" for one in found))
-    assert [one.value for one in found] == [b"kept"]
+    found = line.consume(lambda found: any(record.value == b"kept" for record in found))
+    assert [record.value for record in found] == [b"kept"]
 
 
 def test_kills_lose_nothing_deliver_nothing_early_and_copy_only_what_was_in_flight(line: KafkaLine) -> None:
@@ -128,11 +128,11 @@ def test_kills_lose_nothing_deliver_nothing_early_and_copy_only_what_was_in_flig
             line.bridges[0].kill()
             line.bridges[0].start()
     line.produced()
-    found = line.consume(lambda found: len({one.value for one in found}) == count)
+    found = line.consume(lambda found: len({record.value for record in found}) == count)
     ids: dict[bytes | None, set[Any]] = {}
-    for one in found:
-        _, due = _BODY.unpack(one.value or b"")
-        assert one.at >= due - 0.001
-        ids.setdefault(one.value, set()).add(one.header("x-delay-id"))
+    for record in found:
+        _, due = _BODY.unpack(record.value or b"")
+        assert record.at >= due - 0.001
+        ids.setdefault(record.value, set()).add(record.header("x-delay-id"))
     assert all(len(copies) == 1 for copies in ids.values()), "a copy has another id"
     assert len(found) - count <= kills * HELD

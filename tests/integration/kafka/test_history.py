@@ -30,7 +30,7 @@ def test_delivered_cancelled_and_dead_records_are_found_also_after_a_crash(line:
     line.produce(b"gone", [("x-delay", b"60000"), ("x-delay-key", b"b")])
     line.produce(b"bad", [("x-delay", b"soon")])
     line.produced()
-    assert [one.value for one in line.consume(1)] == [b"kept"]
+    assert [record.value for record in line.consume(1)] == [b"kept"]
     line.produce(None, [("x-delay-cancel", b"b")])
     line.produced()
     (delivered,) = wait_history(line, key=b"a")

@@ -53,7 +53,7 @@ def delay(ms: int) -> tuple[str, bytes]:
 
 
 def values(came: list[Came]) -> list[bytes | None]:
-    return [one.value for one in came]
+    return [record.value for record in came]
 
 
 def test_the_rest_of_a_delay_is_rounded_up_to_a_level_never_early_and_within_a_second(line: KafkaLevelLine) -> None:
@@ -62,11 +62,11 @@ def test_the_rest_of_a_delay_is_rounded_up_to_a_level_never_early_and_within_a_s
     for value in levels:
         line.produce(value, [delay(int(value))])
     line.produced()
-    for one in line.consume(len(levels)):
-        assert one.value is not None
-        assert int(one.value) / 1000 <= one.at - sent
-        assert one.due() - sent < levels[one.value] + 5.0
-        assert one.due() <= one.at < one.due() + 5.0
+    for record in line.consume(len(levels)):
+        assert record.value is not None
+        assert int(record.value) / 1000 <= record.at - sent
+        assert record.due() - sent < levels[record.value] + 5.0
+        assert record.due() <= record.at < record.due() + 5.0
 
 
 def test_a_level_number_and_a_due_moment_delay_too(line: KafkaLevelLine) -> None:
@@ -75,7 +75,7 @@ def test_a_level_number_and_a_due_moment_delay_too(line: KafkaLevelLine) -> None
     line.produce(b"level", [("x-delay-level", b"2")])
     line.produce(b"moment", [("x-deliver-at", b"%d" % at_ms)])
     line.produced()
-    came = {one.value: one for one in line.consume(2)}
+    came = {record.value: record for record in line.consume(2)}
     assert came[b"level"].at - sent >= 1.0
     assert came[b"moment"].at >= at_ms / 1000
 
@@ -86,12 +86,12 @@ def test_every_byte_arrives_as_it_was_written(line: KafkaLevelLine) -> None:
         line.produce(value, [ODD[0], delay(500), *ODD[1:]], key)
     line.produced()
     came = line.consume(len(records))
-    assert sorted((one.key, one.value) for one in came if one.key and one.value) == sorted(
+    assert sorted((record.key, record.value) for record in came if record.key and record.value) == sorted(
         record for record in records if record[0] and record[1]
     )
-    assert {(one.key, one.value) for one in came} == set(records)
-    assert all(one.plain() == ODD for one in came)
-    assert len({one.header("x-delay-id") for one in came}) == len(records)
+    assert {(record.key, record.value) for record in came} == set(records)
+    assert all(record.plain() == ODD for record in came)
+    assert len({record.header("x-delay-id") for record in came}) == len(records)
 
 
 def test_records_without_a_delay_are_delivered_at_once_and_in_order(line: KafkaLevelLine) -> None:
@@ -111,7 +111,7 @@ def test_equal_delays_keep_the_order_of_each_key(line: KafkaLevelLine) -> None:
     came = line.consume(len(numbers))
     for key in range(7):
         for level in (True, False):
-            of_key = [int(one.value or b"") for one in came if one.key == b"key %d" % key]
+            of_key = [int(record.value or b"") for record in came if record.key == b"key %d" % key]
             mine = [number for number in of_key if bool(number % 3) is level]
             assert mine == sorted(mine)
 
@@ -158,10 +158,10 @@ def test_a_short_level_behind_a_long_one_does_not_wait_for_it(line: KafkaLevelLi
     line.produce(b"short", [delay(400)], partition=0)
     line.produced()
     came = line.consume(lambda found: b"short" in values(list(found)))
-    (short,) = (one for one in came if one.value == b"short")
+    (short,) = (record for record in came if record.value == b"short")
     assert short.due() <= short.at < short.due() + 1.0
     came += line.consume(2001 - len(came))
-    assert sum(one.due() > short.due() + 1.0 for one in came) > 1000
+    assert sum(record.due() > short.due() + 1.0 for record in came) > 1000
 
 
 @pytest.mark.parametrize(
@@ -194,15 +194,15 @@ def test_a_foreign_record_in_a_level_topic_is_never_delivered_and_delays_no_othe
     line.produce(b"ours", [delay(1000)], partition=0)
     line.produced()
     assert values(line.consume(1)) == [b"ours"]
-    dead = {one.value: one for one in line.dead_letters(3)}
+    dead = {record.value: record for record in line.dead_letters(3)}
     assert dead.keys() == {b"a stranger's", b"nor one of ours", b"in thousands of years"}
     absurd = dead[b"in thousands of years"]
     assert absurd.headers[:-1] == years
     reason = (absurd.header("x-delay-reason") or b"").decode()
     assert reason.startswith("unreadable: a record in a level's topic that postdate did not write: it is due in ")
     assert "this level waits at most 1s" in reason
-    told = [json.loads(one) for one in line.log().splitlines() if '"dead letter"' in one]
-    assert {one["route"] for one in told} == {ROUTE}
+    told = [json.loads(text) for text in line.log().splitlines() if '"dead letter"' in text]
+    assert {entry["route"] for entry in told} == {ROUTE}
 
 
 def test_a_record_of_the_intakes_maximum_size_becomes_a_dead_letter_whole(idle: KafkaLevelLine) -> None:
@@ -219,11 +219,11 @@ def test_a_record_of_the_intakes_maximum_size_becomes_a_dead_letter_whole(idle: 
     idle.produced()
     assert len(idle.consume(100)) == 100
     dead = idle.dead_letters(len(large))
-    assert {one.value: one.headers[:-1] for one in dead} == large
-    assert {one.key for one in dead} == {b"its key"}
-    for one in dead:
-        bad = ("x-delay", b"soon") in one.headers
-        assert (one.header("x-delay-reason") or b"").startswith(b"bad_header" if bad else b"too_large: topic ")
+    assert {record.value: record.headers[:-1] for record in dead} == large
+    assert {record.key for record in dead} == {b"its key"}
+    for record in dead:
+        bad = ("x-delay", b"soon") in record.headers
+        assert (record.header("x-delay-reason") or b"").startswith(b"bad_header" if bad else b"too_large: topic ")
 
 
 def produce_largest(idle: KafkaLevelLine, maximum: int, headers: Headers) -> bytes:
@@ -289,7 +289,7 @@ def test_records_left_by_a_clean_stop_are_delivered_once_by_the_next_instance(id
     for number in range(300):
         idle.produce(b"%d" % number, [delay(3000)])
     idle.produced()
-    wait_for(lambda: sum(one.messages or 0 for one in count(idle.loaded())) == 300, "all of it waits", 20)
+    wait_for(lambda: sum(place.messages or 0 for place in count(idle.loaded())) == 300, "all of it waits", 20)
     assert bridge.terminate() == 0
     idle.run()
     came = idle.consume(300)
@@ -308,11 +308,11 @@ def test_a_missing_target_makes_dead_letters_and_delays_no_other_route(idle: Kaf
     sent = time.time()
     idle.produce(b"behind them", [delay(500)])
     idle.produced()
-    (one,) = idle.consume(1)
-    assert one.at - sent >= 0.5
-    assert one.at < one.due() + 1.0
+    (record,) = idle.consume(1)
+    assert record.at - sent >= 0.5
+    assert record.at < record.due() + 1.0
     dead = idle.consume(lambda found: len(set(values(list(found)))) == 100, f"{idle.topic}.gone.dead")
-    assert all((one.header("x-delay-reason") or b"").startswith(b"missing_topic: topic ") for one in dead)
+    assert all((record.header("x-delay-reason") or b"").startswith(b"missing_topic: topic ") for record in dead)
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
@@ -347,10 +347,10 @@ def test_two_instances_share_the_work_and_one_takes_over_when_the_other_is_kille
     done = idle.produced()
     came = idle.consume(lambda found: len(set(values(list(found)))) == 900)
     ids: dict[bytes | None, set[bytes | None]] = {}
-    for one in came:
-        ids.setdefault(one.value, set()).add(one.header("x-delay-id"))
-        assert one.due() <= one.at
-    assert all(len(one) == 1 for one in ids.values()), "a copy has another id"
+    for record in came:
+        ids.setdefault(record.value, set()).add(record.header("x-delay-id"))
+        assert record.due() <= record.at
+    assert all(len(found) == 1 for found in ids.values()), "a copy has another id"
     assert came[-1].at - done < 30
 
 
@@ -401,27 +401,27 @@ def test_a_changed_list_of_levels_loses_nothing_and_remove_deletes_the_old_topic
     old = idle.topics().levels[3000]
     waiting = {"headers": {"levels": ["500ms", "1s"]}}
     after = idle.loaded(waiting)
-    wait_for(lambda: any(one.name == old and one.messages for one in count(idle.loaded())), "it waits", 20)
+    wait_for(lambda: any(place.name == old and place.messages for place in count(idle.loaded())), "it waits", 20)
     assert bridge.terminate() == 0
     (kept,) = remove(after, everything=False, force=False, dry_run=False)
     assert (kept.name, kept.kept.partition(":")[0]) == (old, "it holds records")
     idle.run(waiting)
-    (one,) = idle.consume(1)
-    assert one.at - sent >= 3.0
-    wait_for(lambda: [one.messages for one in count(after) if one.use is Use.OLD] == [0], "it is empty", 20)
-    assert [one.name for one in remove(after, everything=False, force=False, dry_run=True)] == [old]
-    assert [one.name for one in remove(after, everything=False, force=False, dry_run=False)] == [old]
+    (record,) = idle.consume(1)
+    assert record.at - sent >= 3.0
+    wait_for(lambda: [place.messages for place in count(after) if place.use is Use.OLD] == [0], "it is empty", 20)
+    assert [place.name for place in remove(after, everything=False, force=False, dry_run=True)] == [old]
+    assert [place.name for place in remove(after, everything=False, force=False, dry_run=False)] == [old]
     wait_for(lambda: old not in kafka_admin.topics(idle.url), "it is gone", 20)
 
 
 def test_setup_creates_topics_that_keep_waiting_records_and_refuses_one_that_does_not(idle: KafkaLevelLine) -> None:
     settings = idle.loaded()
-    assert {one.state for one in verify(settings) if one.topic.ours} == {"missing"}
+    assert {finding.state for finding in verify(settings) if finding.topic.ours} == {"missing"}
     made, _ = declare(settings)
     topics = idle.topics()
-    assert {one.topic.name for one in made if one.new} == {idle.intake, *topics.levels.values(), topics.dead}
-    wait_for(lambda: {one.state for one in verify(settings)} == {"same"}, "all of it is there", 20)
-    assert all(not one.new for one in declare(settings)[0])
+    assert {topic.topic.name for topic in made if topic.new} == {idle.intake, *topics.levels.values(), topics.dead}
+    wait_for(lambda: {finding.state for finding in verify(settings)} == {"same"}, "all of it is there", 20)
+    assert all(not topic.new for topic in declare(settings)[0])
     config = kafka_admin.topic_config(idle.url, topics.levels[3000])
     assert int(config["retention.ms"]) == 3000 + 7 * 86_400_000
     assert (config["cleanup.policy"], config["message.timestamp.type"]) == ("delete", "LogAppendTime")
@@ -464,7 +464,7 @@ def left_in_its_level(
     line.produce(value, [delay(3000)], topic=loaded.routes[route].intercept)
     line.produced()
     level = level_topics(loaded, route).levels[3000]
-    wait_for(lambda: any(one.name == level and one.messages for one in count(loaded)), "it waits", 20)
+    wait_for(lambda: any(place.name == level and place.messages for place in count(loaded)), "it waits", 20)
     assert bridge.terminate() == 0
     return level, sent
 
@@ -486,9 +486,9 @@ def test_a_route_that_changes_between_levels_and_a_store_and_back_leaves_no_reco
     assert f"Kept topic '{level}': it holds records: 1. " in said
     bridge = idle.run(in_store, name="with a store")
     bridge.wait_log(words)
-    (one,) = idle.consume(1)
-    assert (one.value, one.at - sent >= 3.0) == (b"in a level", True)
-    wait_for(lambda: not any(one.messages for one in count(idle.loaded(in_store))), "its levels are empty", 20)
+    (record,) = idle.consume(1)
+    assert (record.value, record.at - sent >= 3.0) == (b"in a level", True)
+    wait_for(lambda: not any(place.messages for place in count(idle.loaded(in_store))), "its levels are empty", 20)
     assert {row["state"] for row in shell("levels", "remove", settings=in_store)[0]} == {"removed"}
 
     wait_for(lambda: shell("levels", "stats", settings=in_store)[0] == [], "they are gone", 20)
@@ -503,7 +503,7 @@ def test_a_route_that_changes_between_levels_and_a_store_and_back_leaves_no_reco
     bridge.wait_log("Redis still holds messages of Kafka routes that had mode redis before (payments): 1 parked")
     idle.produce(b"in a level again", [delay(500)])
     idle.produced()
-    came = {one.value: one for one in idle.consume(2)}
+    came = {record.value: record for record in idle.consume(2)}
     assert came.keys() == {b"parked", b"in a level again"}
     assert came[b"parked"].at - sent >= 2.0
     assert bridge.terminate() == 0

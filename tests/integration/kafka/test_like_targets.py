@@ -39,7 +39,7 @@ class Commands:
         """A topic with settings of its own."""
         admin = kafka_admin.client(self.url)
         wanted = NewTopic(
-            name, partitions, replicas, config={key.replace("_", "."): one for key, one in config.items()}
+            name, partitions, replicas, config={key.replace("_", "."): value for key, value in config.items()}
         )
         admin.create_topics([wanted])[name].result(kafka_admin.TIMEOUT_S)
         wait_for(lambda: name in kafka_admin.topics(self.url), "every broker knows it")
@@ -72,7 +72,7 @@ class Commands:
         return [row["text"] for row in rows if row["level"] == "WARN" and "differs from" in row["text"]]
 
     def replicas(self, name: str) -> set[int]:
-        return {len(one.replicas) for one in kafka_admin.partitions(self.url, name).values()}
+        return {len(partition.replicas) for partition in kafka_admin.partitions(self.url, name).values()}
 
     def remove(self) -> None:
         ours = [name for name in kafka_admin.topics(self.url) if name.startswith(self.target)]

@@ -36,9 +36,9 @@ def produce(line: KafkaLine, numbers: range, at_ms: int) -> None:
 
 def in_order(records: list[Came], count: int) -> None:
     """Assert that each record came once, and each key in its order."""
-    assert sorted(int(one.value or b"") for one in records) == list(range(count))
+    assert sorted(int(record.value or b"") for record in records) == list(range(count))
     for key in range(KEYS):
-        numbers = [int(one.value or b"") for one in records if one.key == b"key %d" % key]
+        numbers = [int(record.value or b"") for record in records if record.key == b"key %d" % key]
         assert numbers == sorted(numbers), key
 
 
@@ -68,11 +68,11 @@ def test_a_drained_route_takes_nothing_in_also_after_a_rebalance_and_delivers_wh
     second = line.run()  # the group rebalances
     second.wait_ready(40)
     produce(line, range(1, 50), 0)
-    assert [one.value for one in line.consume(1)] == [b"0"]
+    assert [record.value for record in line.consume(1)] == [b"0"]
     line.nothing_more(1.5)
     assert line.stored() == 0
     assert second.terminate() == 0
     line.nothing_more(1.5)
     line.order("resume", ROUTE)
-    assert sorted(int(one.value or b"") for one in line.consume(49)) == list(range(1, 50))
+    assert sorted(int(record.value or b"") for record in line.consume(49)) == list(range(1, 50))
     line.nothing_more(0.5)

@@ -54,7 +54,7 @@ async def test_aiokafka_delays_records_with_a_header_and_sends_others_to_the_nam
         batch.append(timestamp=None, key=None, value="batch", headers=[])
         batched = await (await producer.send_batch(batch, topic, partition=1))
     assert [later.topic, elsewhere.topic] == [clients.intake("aiokafka")] * 2
-    assert [(one.topic, one.partition) for one in (straight, batched)] == [(topic, 2), (topic, 1)]
+    assert [(metadata.topic, metadata.partition) for metadata in (straight, batched)] == [(topic, 2), (topic, 1)]
     found = came(clients, "aiokafka", 4)
     assert found[b"later"][0] >= sent + DELAY_S
     assert found[b"partition 2"][0] >= sent + DELAY_S
@@ -168,13 +168,13 @@ async def test_another_rule_a_mapping_and_other_headers_work_alike(clients: Clie
     topic, cancel = clients.topic("serializing"), [("later", b"nobody")]
     mapping = {topic: clients.intake("serializing")}
     async with AIOKafkaProducer(bootstrap_servers=clients.url, intake=mapping, delay_headers=["later"]) as producer:
-        sent = [await producer.send_and_wait(one, b"a", headers=cancel) for one in (topic, clients.topic("aiokafka"))]
-    assert [one.topic for one in sent] == [clients.intake("serializing"), clients.topic("aiokafka")]
+        sent = [await producer.send_and_wait(name, b"a", headers=cancel) for name in (topic, clients.topic("aiokafka"))]
+    assert [metadata.topic for metadata in sent] == [clients.intake("serializing"), clients.topic("aiokafka")]
     reports: asyncio.Queue[str] = asyncio.Queue()
     other = Producer({"bootstrap.servers": clients.url}, intake=mapping, delay_headers=["later"])
-    for one in (topic, clients.topic("confluent")):
+    for name in (topic, clients.topic("confluent")):
         other.produce(
-            one, b"b", headers=dict(cancel), on_delivery=lambda _, message: reports.put_nowait(message.topic())
+            name, b"b", headers=dict(cancel), on_delivery=lambda _, message: reports.put_nowait(message.topic())
         )
         assert other.flush(DEADLINE_S) == 0
     assert [reports.get_nowait() for _ in range(2)] == [clients.intake("serializing"), clients.topic("confluent")]

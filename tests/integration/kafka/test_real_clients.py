@@ -76,7 +76,7 @@ class Line(NamedTuple):
     def read(cls, words: str) -> tuple[str, Line]:
         """Its value, and the rest."""
         when, partition, names, key, value = words.split("\t")
-        pairs = () if names == "NO_HEADERS" else (one.split(":", 1) for one in names.split(","))
+        pairs = () if names == "NO_HEADERS" else (pair.split(":", 1) for pair in names.split(","))
         return value, cls(int(when.removeprefix("CreateTime:")), partition, dict(pairs), key)
 
 

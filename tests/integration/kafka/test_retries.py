@@ -85,7 +85,7 @@ def test_a_returned_record_keeps_its_partition_whatever_partitioner_the_handler_
     for key in keys:  # librdkafka's default partitioner, which is not Java's
         line.produce(key, HANDLER, key, topic=f"{line.topic}.failed")
     line.produced()
-    came = {one.key: one.partition for one in line.consume(len(keys), f"{line.topic}.billing")}
+    came = {record.key: record.partition for record in line.consume(len(keys), f"{line.topic}.billing")}
     assert came == {key: PartitionChoice("crc32").partition(key, -1, line.partitions) for key in keys}
 
 
@@ -139,6 +139,6 @@ def test_with_hold_a_later_record_of_a_key_waits_behind_one_that_waits_longer(li
         line.produce(value, headers, key, topic=intake, partition=0)
     line.produced()
     records = line.consume(4, billing)
-    values = [one.value for one in records]
+    values = [record.value for record in records]
     assert set(values[:2]) == {b"b1", b"x"}
     assert values[2:] == [b"a1", b"a2"]

@@ -31,11 +31,11 @@ def test_a_missing_topic_sends_no_copy_to_the_other(line: KafkaLine) -> None:
     line.produce(b"at once", [])
     line.produced()
     for topic in (line.topic, audit):
-        assert sorted(one.value or b"" for one in line.consume(2, topic)) == [b"at once", b"late"]
+        assert sorted(record.value or b"" for record in line.consume(2, topic)) == [b"at once", b"late"]
     delete_topics(line.url, [audit])
     line.produce(b"half", [("x-delay", b"100")])
     line.produced()
-    assert [one.value for one in line.consume(1)] == [b"half"]
+    assert [record.value for record in line.consume(1)] == [b"half"]
     (reason,) = line.wait_dead()
     assert reason.startswith("missing_topic:")
     line.nothing_more(0.5)

@@ -94,7 +94,9 @@ def test_a_topic_recreated_while_two_instances_are_frozen_loses_nothing_and_need
         sent.update(values)
 
     def all_of_it() -> bool:
-        return len(clients.read(clients.topic(word), lambda found: sent <= {one.value() for _, one in found})) > 0
+        return (
+            len(clients.read(clients.topic(word), lambda found: sent <= {message.value() for _, message in found})) > 0
+        )
 
     with clients.second() as second:
         spread(b"old", 30)

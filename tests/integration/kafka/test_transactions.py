@@ -39,10 +39,12 @@ def test_kills_under_a_transactional_producer_lose_no_committed_record_and_leave
         kept: set[bytes | None] = set()
         for round_ in range(ROUNDS):
             for number in range(EACH):
-                values = [b"%d %d %d" % (round_, number, one) for one in range(3)]
+                values = [b"%d %d %d" % (round_, number, place) for place in range(3)]
                 producer.begin_transaction()
-                for one, value in enumerate(values):
-                    producer.produce(clients.intake("paid"), value=value, headers=[("x-delay", b"200")], partition=one)
+                for place, value in enumerate(values):
+                    producer.produce(
+                        clients.intake("paid"), value=value, headers=[("x-delay", b"200")], partition=place
+                    )
                 assert producer.flush(DEADLINE_S) == 0  # else an abort takes back what was never sent
                 if number % 3:
                     producer.commit_transaction(DEADLINE_S)
