@@ -47,7 +47,7 @@ class Place:
 
     @property
     def text(self) -> str:
-        """What its state means; "" for one in use."""
+        """What its state means; "" while it is in use."""
         if self.use is Use.NO_ROUTE:
             return "no configured route delivers its messages"
         if self.use is not Use.OLD:

@@ -120,7 +120,7 @@ class Story:
     async def killed_within(self, work: Coroutine[Any, Any, Any]) -> bool:
         """Let an instance work, and perhaps die within. Return whether it died."""
         task = asyncio.ensure_future(work)
-        for _ in range(self.draw.randrange(500) if self.draw.random() < 0.4 else 20_000):
+        for _ in range(self.draw.randrange(200) if self.draw.random() < 0.4 else 20_000):
             if task.done():
                 break
             await asyncio.sleep(0)
@@ -304,10 +304,10 @@ def slow(journal: Journal, draw: random.Random) -> Any:
             call = getattr(journal, name)
 
             async def later(*args: Any, **facts: Any) -> Any:
-                for _ in range(draw.randrange(12) if draw.random() < 0.9 else 400):
+                for _ in range(draw.randrange(12) if draw.random() < 0.9 else 120):
                     await asyncio.sleep(0)
                 found = await call(*args, **facts)
-                for _ in range(draw.randrange(12) if draw.random() < 0.9 else 400):
+                for _ in range(draw.randrange(12) if draw.random() < 0.9 else 120):
                     await asyncio.sleep(0)
                 return found
 
