@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -162,6 +163,16 @@ class RabbitMQ(Service):
         if answer.startswith("{error,"):
             raise RuntimeError(f"{expression}: {answer}")
         return answer[len("{ok, ") : -1] if answer.startswith("{ok, ") else answer
+
+    @contextmanager
+    def policy(self, name: str, pattern: str, definition: Mapping[str, object]) -> Iterator[None]:
+        """A policy on queues of the virtual host "/", for this block only. `ctl` would start two more Erlangs."""
+        words = f"{_binaries('/', name, pattern, json.dumps(definition))}, 0, {_binaries('queues', ACTOR)}"
+        self.evaluate(f"ok = rabbit_policy:parse_set({words})")
+        try:
+            yield
+        finally:
+            self.evaluate(f"ok = rabbit_policy:delete({_binaries('/', name, ACTOR)})")
 
     def names(self, vhost: str) -> list[str]:
         """The names of the queues and exchanges of a virtual host, without the default exchange."""

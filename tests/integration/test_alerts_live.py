@@ -114,7 +114,7 @@ def test_neither_a_pause_nor_a_rate_makes_messages_overdue_or_late(
 ) -> None:
     http = HttpLine()
     line = Line(rabbitmq.url, redis_server.url, tmp_path, http.settings)
-    slow = line.add_route("slow", max_rate=2)
+    slow = line.add_route("slow", max_rate=4)
     with line:
         line.declare_exchange(f"{line.name}.slow.target")
         line.declare_queue(f"{line.name}.slow.queue")

@@ -3,8 +3,8 @@ API. AMQP tells nothing by itself: the consumer stays attached, and a passive de
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
@@ -86,19 +86,8 @@ class Watched:
         wait_for(lambda: readiness(self.port)[0] == 200, "it is ready again", NOTICED_S)
 
 
-@pytest.fixture
-def policies(own_rabbitmq: RabbitMQ) -> Iterator[list[str]]:
-    """Names of policies to clear."""
-    names: list[str] = []
-    yield names
-    for name in names:
-        own_rabbitmq.ctl("clear_policy", name)
-
-
-def limit(broker: RabbitMQ, line: Line, names: list[str]) -> None:
-    definition = json.dumps({"max-length": 0, "overflow": "reject-publish"})
-    broker.ctl("set_policy", "--apply-to", "queues", line.name, f"^{line.intake}$", definition)
-    names.append(line.name)
+def limited(broker: RabbitMQ, line: Line) -> AbstractContextManager[None]:
+    return broker.policy(line.name, f"^{line.intake}$", {"max-length": 0, "overflow": "reject-publish"})
 
 
 @pytest.mark.parametrize("mode", ["redis", "levels"])
@@ -106,7 +95,6 @@ def test_an_intake_at_its_limit_is_named_without_the_management_api(
     own_rabbitmq: RabbitMQ,
     redis_server: Redis,
     tmp_path: Path,
-    policies: list[str],
     capsys: pytest.CaptureFixture[str],
     mode: str,
 ) -> None:
@@ -115,20 +103,19 @@ def test_an_intake_at_its_limit_is_named_without_the_management_api(
         blocker = Blocker(line)
         watched = Watched(line)
         blocker.publish(b"waits")
-        limit(own_rabbitmq, line, policies)
-        watched.wait_unready(f"the queue {line.intake} refuses messages")
-        watched.bridge.wait_log(f"the queue {line.intake} refuses messages")
-        if mode == "redis":
-            for command in ("check", "doctor"):
-                words, file = f"the queue {line.intake} refuses messages", line.file(watched.settings)
+        with limited(own_rabbitmq, line):
+            watched.wait_unready(f"the queue {line.intake} refuses messages")
+            watched.bridge.wait_log(f"the queue {line.intake} refuses messages")
+            if mode == "redis":
+                for command in ("check", "doctor"):
+                    words, file = f"the queue {line.intake} refuses messages", line.file(watched.settings)
 
-                def named(command: str = command, file: Path = file, words: str = words) -> bool:
-                    found = answers(command, file, capsys)
-                    level = "WARN" if command == "check" else "FAIL"
-                    return has(found[level], words) and has(found["OK"], "queues at a length limit, are not known")
+                    def named(command: str = command, file: Path = file, words: str = words) -> bool:
+                        found = answers(command, file, capsys)
+                        level = "WARN" if command == "check" else "FAIL"
+                        return has(found[level], words) and has(found["OK"], "queues at a length limit, are not known")
 
-                wait_for(named, f"{command} names it", 30)  # an instance reports to the store once a second
-        own_rabbitmq.ctl("clear_policy", policies.pop())
+                    wait_for(named, f"{command} names it", 30)  # an instance reports to the store once a second
         blocker.leave()
         watched.wait_ready()
         line.close_connections()  # RabbitMQ goes on refusing what comes over this one
@@ -142,16 +129,15 @@ def test_an_intake_at_its_limit_is_a_failure_by_the_management_api(
 ) -> None:
     settings = {"rabbitmq": {"management_url": managed_rabbitmq.management_url}}
     with Line(managed_rabbitmq.url, redis_url, tmp_path, settings) as line:
-        names: list[str] = []
         line.publish(Props([delay(0)], PERSISTENT), b"waits")
-        limit(managed_rabbitmq, line, names)
         words = f"the queue {line.intake} refuses messages, and producers without confirms lose them: it holds 1"
-        wait_for(lambda: has(answers("check", line.file(), capsys)["FAIL"], words), "check fails", 30)
-        assert has(answers("doctor", line.file(), capsys)["FAIL"], words)
-        managed_rabbitmq.ctl("clear_policy", names[0])
+        with limited(managed_rabbitmq, line):
+            wait_for(lambda: has(answers("check", line.file(), capsys)["FAIL"], words), "check fails", 30)
+            assert has(answers("doctor", line.file(), capsys)["FAIL"], words)
         wait_for(lambda: not answers("check", line.file(), capsys)["FAIL"], "all is well again", NOTICED_S)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rabbitmq_cluster", [2], indirect=True, ids=["of two"])
 def test_an_intake_whose_majority_of_nodes_is_gone_is_named_and_well_again_when_they_are_back(
     rabbitmq_cluster: RabbitCluster,
