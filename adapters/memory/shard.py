@@ -513,7 +513,8 @@ class Shard:
         log = self.parks if parks else self.moved
         if log is not None:
             self._moves = max(self._moves + 1, self.now_ms() << 20)  # later than those of a store before this
-            log.append(StoreMove([message_id], self._moves, self.now_ms(), name, state, due_ms, "", reason))
+            at_ms = self._moves >> 20  # as in Redis, which keeps the moment after a step back of its clock
+            log.append(StoreMove([message_id], self._moves, at_ms, name, state, due_ms, "", reason))
 
     # -- pieces -----------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from adapters.memory.shard import Shard
 from bridge.core import ports
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreFull, StoreUnavailable
-from bridge.core.journal import FarPage, JournalEntry, LoggedMoves, TierMoved
+from bridge.core.journal import FarPage, JournalEntry, LoggedMoves, StoreMove, TierMoved
 from bridge.core.message import Claim, Origin
 from bridge.core.orders import RouteOrder, RouteOrders
 from bridge.core.roll import Roll
@@ -376,26 +376,41 @@ class MemoryStore:
     # -- the log for the journal --------------------------------------------------------------------------------------
 
     async def read(
-        self, shards: Iterable[int], limit: int, parks: bool = False, from_ms: int = 0, before_ms: int = 0
+        self,
+        shards: Iterable[int],
+        limit: int,
+        parks: bool = False,
+        from_ms: int = 0,
+        ends: Mapping[int, bytes] | None = None,
     ) -> dict[int, LoggedMoves]:
-        name = "parks" if parks else "moved"
         async with self._call():
             found = {}
             for number in shards:
-                shard = self.memory.shards[number]
-                if getattr(shard, name) is None:
-                    setattr(shard, name, [])
-                since = dropwhile(lambda move: move.at_ms < from_ms, getattr(shard, name))
-                until = takewhile(lambda move: not before_ms or move.at_ms < before_ms, since)
+                since = dropwhile(lambda move: move.at_ms < from_ms, self._log(number, parks))
+                end = int((ends or {}).get(number, 0))
+                until = takewhile(lambda move, end=end: not end or move.at <= end, since)  # type: ignore[misc]
                 if moves := list(islice(until, limit)):
                     found[number] = LoggedMoves(moves, [b"%d" % move.at for move in moves])
             return found
 
-    async def forget(self, shard: int, names: Sequence[bytes], parks: bool = False) -> None:
-        name, places = "parks" if parks else "moved", set(map(int, names))
+    async def ends(self, shards: Iterable[int]) -> dict[int, bytes]:
         async with self._call():
-            kept = [move for move in getattr(self.memory.shards[shard], name) or [] if move.at not in places]
-            setattr(self.memory.shards[shard], name, kept)
+            found = {shard: self._log(shard, True) for shard in shards}
+            return {shard: b"%d" % moves[-1].at for shard, moves in found.items() if moves}
+
+    async def forget(self, shard: int, names: Sequence[bytes], parks: bool = False) -> None:
+        places = set(map(int, names))
+        async with self._call():
+            moves = self._log(shard, parks)
+            moves[:] = [move for move in moves if move.at not in places]
+
+    def _log(self, number: int, parks: bool) -> list[StoreMove]:
+        """Return the log of what was parked, or of moves. One that is missing begins."""
+        shard, name = self.memory.shards[number], "parks" if parks else "moved"
+        if getattr(shard, name) is None:
+            setattr(shard, name, [])
+        moves: list[StoreMove] = getattr(shard, name)
+        return moves
 
     async def pass_by(self, places: Mapping[int, int]) -> None:
         async with self._call():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from redis.exceptions import ResponseError
 
@@ -24,6 +24,7 @@ from bridge.parking.identity import ID_BYTES, ids_by_shard
 #: Without a reader for this time, the log is deleted: the journal was turned off. It was not where rows are written
 #: before: then the log of what was parked ends sooner, which grows by 4 GB a day at 2,000 messages a second.
 _KEPT_MS, _UNREAD_MS = 7 * 24 * 3_600_000, 3_600_000
+_Entries = list[tuple[bytes, dict[bytes, bytes]]]
 _BEGINNING = {"m": "start", "i": "", "v": ""}
 _PLACE_BITS = 20
 _STATES = {
@@ -47,21 +48,40 @@ class RedisMoves:
         self._keys = keys.shards
 
     async def read(
-        self, shards: Iterable[int], limit: int, parks: bool = False, from_ms: int = 0, before_ms: int = 0
+        self,
+        shards: Iterable[int],
+        limit: int,
+        parks: bool = False,
+        from_ms: int = 0,
+        ends: Mapping[int, bytes] | None = None,
     ) -> dict[int, LoggedMoves]:
-        wanted, span = list(shards), (from_ms or "-", before_ms - 1 if before_ms else "+")
-        with store_errors():
-            found = await asyncio.gather(*(self._read(self._key(shard, parks), span, limit) for shard in wanted))
-        return {shard: logged for shard, logged in zip(wanted, found, strict=True) if logged is not None}
+        begin, ends = from_ms or "-", ends or {}
+        calls = {
+            shard: self._client.xrange(self._key(shard, parks), begin, ends.get(shard, "+"), count=limit)
+            for shard in shards
+        }
+        return {
+            shard: LoggedMoves(
+                [_move(name, facts) for name, facts in entries if facts[b"i"]], [name for name, _ in entries]
+            )
+            for shard, entries in (await self._entries(calls, parks)).items()
+        }
 
-    async def _read(self, key: str, span: tuple[int | str, int | str], limit: int) -> LoggedMoves | None:
-        entries, exists = await asyncio.gather(
-            self._client.xrange(key, *span, count=limit), self._client.pexpire(key, _KEPT_MS)
-        )
+    async def ends(self, shards: Iterable[int]) -> dict[int, bytes]:
+        calls = {shard: self._client.xrevrange(self._key(shard, True), count=1) for shard in shards}
+        return {shard: entries[0][0] for shard, entries in (await self._entries(calls, True)).items()}
+
+    async def _entries(self, calls: Mapping[int, Any], parks: bool) -> dict[int, _Entries]:
+        """Return what a call finds in the log of each shard, unless that is nothing. Logs that are missing begin."""
+        with store_errors():
+            found = await asyncio.gather(*(self._found(self._key(shard, parks), calls[shard]) for shard in calls))
+        return {shard: entries for shard, entries in zip(calls, found, strict=True) if entries}
+
+    async def _found(self, key: str, call: Any) -> _Entries:
+        entries, exists = await asyncio.gather(call, self._client.pexpire(key, _KEPT_MS))
         if not exists:
             await self._client.xadd(key, _BEGINNING)
-        moves = [_move(name, facts) for name, facts in entries if facts[b"i"]]
-        return LoggedMoves(moves, [name for name, _ in entries]) if entries else None
+        return cast("_Entries", entries)
 
     def _key(self, shard: int, parks: bool) -> str:
         return self._keys[shard].parks if parks else self._keys[shard].moved

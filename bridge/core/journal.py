@@ -247,13 +247,21 @@ class MoveLog(Protocol):
     """The log that the store's moves write while there is a journal. Every method raises ``StoreUnavailable``."""
 
     async def read(
-        self, shards: Iterable[int], limit: int, parks: bool = False, from_ms: int = 0, before_ms: int = 0
+        self,
+        shards: Iterable[int],
+        limit: int,
+        parks: bool = False,
+        from_ms: int = 0,
+        ends: Mapping[int, bytes] | None = None,
     ) -> dict[int, LoggedMoves]:
         """Return the oldest moves of each shard that has any. A shard without a log begins one.
 
-        ``parks``: the other log, of what was parked or rejected, instead of what left or changed. ``from_ms`` and
-        ``before_ms``: only moves of this time; 0 does not restrict.
+        ``parks``: the other log, of what was parked or rejected, instead of what left or changed. ``from_ms``: only
+        moves from this moment on. ``ends``: by shard the last move, as ``ends`` returns it; without one, all moves.
         """
+
+    async def ends(self, shards: Iterable[int]) -> dict[int, bytes]:
+        """Return what names the last entry in each log of parks that has any. A shard without a log begins one."""
 
     async def forget(self, shard: int, names: Sequence[bytes], parks: bool = False) -> None:
         """Delete what was read and is in the journal (``LoggedMoves.names``), and nothing else: the log may be a new

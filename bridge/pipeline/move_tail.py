@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
@@ -31,7 +32,7 @@ _IDS_MAX, _ENVELOPES_MAX = 20_000, 50
 #: From this age on, a move that is not in the journal is a trouble.
 _BEHIND_MS = 30_000
 #: The writer has written what was parked so long ago, unless the database is away.
-_WRITTEN_MS = 3000
+_WRITTEN_S = 3.0
 #: The pause between two passes (s), how long a pass deletes rows (s), and the most rows of one transaction: they go
 #: faster than they can come.
 _PRUNE_EVERY_S, _PRUNE_S, _PRUNED_MAX = 60.0, 0.25, 1000
@@ -50,6 +51,10 @@ class MoveTail:
         #: Whether the store does not answer. How far the journal is behind is not known then: nothing new may be there.
         self.unknown = False
         self.errors = 0
+        #: The shards of the last pass; None before the first one.
+        self._shards: frozenset[int] | None = None
+        #: Where the logs of parks ended at the last passes, by the monotonic clock.
+        self._ends: deque[tuple[float, Mapping[int, bytes]]] = deque()
 
     async def catch_up(self, shards: Iterable[int]) -> None:
         """Write all moves of these shards. Raises ``StoreUnavailable``."""
@@ -79,14 +84,31 @@ class MoveTail:
             places[shard] = max(places.get(shard, 1), row.changed)
         await self._moves.pass_by(places)
 
-    async def adopt(self, shards: Iterable[int], before_ms: int) -> None:
-        """Write rows of messages that were parked before a moment and have none: their instance died with its buffer.
+    async def adopt_old(self, shards: Iterable[int], every: int) -> None:
+        """Write rows that the writers of other instances should have written. Raises ``StoreUnavailable``.
 
-        Raises ``StoreUnavailable``."""
+        Where this process begins to drain a shard, another one may just have been killed; before its first pass in
+        ``every`` shard. Elsewhere the writers have ``_WRITTEN_S``, by the clock of this process: after a step back of
+        its clock, Redis gives all that is parked the moment of the last entry before."""
+        drained = frozenset(shards)
+        await self.adopt(range(every) if self._shards is None else drained - self._shards)
+        self._shards = drained
+        ends = await self._moves.ends(drained)
+        self._ends.append((time.monotonic(), ends))
+        until_s = self._ends[-1][0] - _WRITTEN_S
+        while len(self._ends) > 1 and self._ends[1][0] <= until_s:
+            self._ends.popleft()
+        if self._ends[0][0] <= until_s:
+            old = self._ends[0][1]
+            await self.adopt(ends.keys() & old.keys(), old)
+
+    async def adopt(self, shards: Iterable[int], ends: Mapping[int, bytes] | None = None) -> None:
+        """Write rows of messages that were parked, up to the ``ends`` of the logs, and have none: their instance died
+        with its buffer. Raises ``StoreUnavailable``."""
         unknown = list if self.writer is None else self.writer.unknown
         left = list(shards)
         while left:
-            found = await self._moves.read(left, _ENTRIES_MAX, parks=True, before_ms=before_ms)
+            found = await self._moves.read(left, _ENTRIES_MAX, parks=True, ends=ends)
             left = []
             for shard, logged in found.items():
                 ids = unknown(message_id for move in logged.moves for message_id in move.ids)
@@ -122,16 +144,15 @@ class MoveTail:
     ) -> None:
         """Carry moves of the ``shards`` of this instance until cancelled, and delete rows after ``keep_ms``.
 
-        Rows that died with another instance are written first, in ``every`` shard: that one may just have been killed.
+        The store has ``every`` shard.
         """
-        pruned_s, adopts = 0.0, range(every)
+        pruned_s = 0.0
         while True:
             await asyncio.sleep(_EVERY_S)
             try:
                 await self.catch_up(shards())
                 if self.writer is not None:
-                    await self.adopt(adopts or shards(), clock.now_ms() - (0 if adopts else _WRITTEN_MS))
-                    adopts = range(0)
+                    await self.adopt_old(shards(), every)
                 if time.monotonic() - pruned_s > _PRUNE_EVERY_S and await self.prune(clock.now_ms() - keep_ms):
                     pruned_s = time.monotonic()
                 self.unknown = False

@@ -135,16 +135,32 @@ class Moves:
         await log.forget(0, (await log.read([0], 100))[0].names[-1:])
         assert await logged(log) == [("delivered", Written.DELIVERED, [claims[0].id])]
 
-    async def test_a_reading_may_have_the_moves_of_a_time_alone(self, rig: Rig) -> None:
+    async def test_a_reading_may_begin_at_a_moment(self, rig: Rig) -> None:
         store = await rig.open()
         log = self.log(store)
         await log.read([0], 1, parks=True)
         message = rig.message(await rig.now_ms() + HOUR_MS)
         await park(store, message)
         at_ms = (await log.read([0], 9, parks=True))[0].moves[-1].at_ms
-        for from_ms, before_ms, keys in [(at_ms, at_ms + 1, [message[0]]), (at_ms + 1, 0, []), (0, at_ms, [])]:
-            found = await log.read([0], 9, parks=True, from_ms=from_ms, before_ms=before_ms)
+        for from_ms, keys in [(at_ms, [message[0]]), (at_ms + 1, [])]:
+            found = await log.read([0], 9, parks=True, from_ms=from_ms)
             assert [key for logged in found.values() for move in logged.moves for key in move.ids] == keys
+
+    async def test_a_reading_may_end_where_the_log_ended_before(self, rig: Rig) -> None:
+        store = await rig.open()
+        log = self.log(store)
+        await log.ends([0])
+        soon_ms = await rig.now_ms() + HOUR_MS
+        first, second = rig.message(soon_ms), rig.message(soon_ms)
+        await park(store, first)
+        ends = await log.ends([0])
+        await park(store, second)
+        assert await log.ends([0]) != ends
+        for wanted, keys in [(ends, [first[0]]), (await log.ends([0]), [first[0], second[0]]), ({1: ends[0]}, None)]:
+            found = (await log.read([0], 9, parks=True, ends=wanted))[0]
+            assert [key for move in found.moves for key in move.ids] == (keys or [first[0], second[0]])
+        await log.forget(0, (await log.read([0], 9, parks=True, ends=ends))[0].names, parks=True)
+        assert await log.read([0], 9, parks=True, ends=ends) == {}
 
     async def test_moves_come_after_a_place_of_an_earlier_log(self, rig: Rig) -> None:
         """An emptied store has lost its log, and its clock may have been set back."""

@@ -11,6 +11,7 @@ from bridge.parking.identity import shard_of
 from tests.conformance.clock_suite import ClockSteps
 from tests.conformance.hints_suite import Hints
 from tests.conformance.holding_suite import Holding
+from tests.conformance.journaled_suite import Journaled
 from tests.conformance.leases_suite import Leases
 from tests.conformance.moves_suite import Moves
 from tests.conformance.origins_suite import Origins, PutBack
@@ -791,6 +792,7 @@ class StoreSuite(
     Instances,
     Hints,
     ClockSteps,
+    Journaled,
     Moves,
     TierSuite,
 ):

@@ -177,6 +177,19 @@ async def test_a_connection_that_is_lost_in_a_batch_leaves_none_of_it_and_the_ba
     await journal.close()
 
 
+async def test_a_file_that_cannot_be_opened_is_named_before_a_thread_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread of aiosqlite outlives the loop of a short command, and writes a traceback: "Event loop is closed"."""
+    (tmp_path / "file").touch()
+    journal = on_sqlite(tmp_path / "file")
+    monkeypatch.setattr("aiosqlite.core.Thread", None)
+    for called in (journal.open, journal.is_new, journal.missing, journal.create):
+        with pytest.raises(JournalUnavailable, match=r"^the journal: unable to open database file$"):
+            await called()
+    await journal.close()
+
+
 async def test_a_full_disk_is_named_and_what_was_written_stays(tmp_path: Path) -> None:
     journal = on_sqlite(tmp_path)
     await journal.create()

@@ -10,6 +10,7 @@ from tests.conformance.cold_rig import ColdRedisDeskRig
 from tests.conformance.desk_rig import RedisDeskRig
 from tests.conformance.desk_suite import DeskSuite
 from tests.conformance.redis_rig import RedisRig
+from tests.conformance.rig import HOUR_MS
 from tests.conformance.store_suite import StoreSuite
 from tests.devstack import redis as redis_servers
 from tests.devstack.fixtures import need
@@ -24,6 +25,14 @@ class TestStandalone(StoreSuite):
         rig = RedisRig(redis_url, key_prefix)
         yield rig
         await rig.close()
+
+    async def test_what_is_parked_after_a_step_back_of_the_clock_is_told_from_what_was_there(
+        self, rig: RedisRig
+    ) -> None:
+        """Redis gives it the moment of the last entry before the step."""
+        before = {"m": "start", "i": "", "v": ""}
+        await rig.client.xadd(rig.keys_of(rig.message(HOUR_MS)[0]).parks, before, f"{await rig.now_ms() + HOUR_MS}-7")
+        await self.test_a_reading_may_end_where_the_log_ended_before(rig)
 
 
 class TestStandaloneDesk(DeskSuite):

@@ -89,7 +89,7 @@ def forgets_moves_before_they_are_written() -> _Patch:
 
 
 def never_adopts() -> _Patch:
-    async def planted(self: MoveTail, shards: Iterable[int], before_ms: int) -> None:
+    async def planted(self: MoveTail, shards: Iterable[int], ends: Any = None) -> None:
         pass
 
     return patch.object(MoveTail, "adopt", planted)

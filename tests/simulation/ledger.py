@@ -17,6 +17,7 @@ from bridge.core.orders import RouteState
 from bridge.parking.history import PastState
 from tests.simulation.broker import Arrived, Published
 from tests.simulation.plan import MEANS, UNDOING
+from tests.simulation.servers import Network
 from tests.simulation.store import START_S
 from tests.simulation.world import ADOPTED_S, RATED_ROUTE, Deed, World
 
@@ -50,6 +51,8 @@ _DEAF |= {"broker frozen", "broker blocked", "loader killed", "cold tier off", *
 _LATE_MS, _LATE_COLD_MS, _DRIFT_MS = 150, 1000, 10
 #: Messages are claimed this long (ms) before their moment, and sent by the clock of the claim.
 _CLAIMED_AHEAD_MS = 8
+#: How long a claim and its reply take together, where some are slow.
+_SLOW_CLAIM_S = 2 * Network.slow_s
 #: A process notices a step of the store's clock within about a second.
 _NOTICED_S = 3.0
 #: A row is written behind within this time.
@@ -211,8 +214,9 @@ def _early(ledger: Ledger) -> Iterator[str]:
 
 def _ahead_ms(ledger: Ledger, row: Arrived) -> float:
     """Return by how much a message may be ahead that was claimed a moment before the store's clock stepped back."""
-    steps = ledger.world.store.clock.steps
-    return _CLAIMED_AHEAD_MS * any(ms < 0 and row.sent_s - 0.01 <= at_s <= row.at_s for at_s, ms in steps)
+    steps, slow = ledger.world.store.clock.steps, bool(ledger.plan.slow) or "store slow" in ledger.kinds
+    from_s = row.sent_s - (_SLOW_CLAIM_S if slow else 0.01)
+    return _CLAIMED_AHEAD_MS * any(ms < 0 and from_s <= at_s <= row.at_s for at_s, ms in steps)
 
 
 def _due_ms(ledger: Ledger, message: Published, row: Arrived) -> float:
@@ -484,6 +488,11 @@ def _truth(ledger: Ledger) -> Iterator[str]:
     yield from ledger.world.wrong[:2]
 
 
+def _drains(ledger: Ledger) -> Iterator[str]:
+    """One instance at a time claims from a shard."""
+    yield from ledger.world.store.drained_twice[:2]
+
+
 CHECKS: dict[str, Callable[[Ledger], Iterator[str]]] = {
     "lost": _lost,
     "early": _early,
@@ -498,4 +507,5 @@ CHECKS: dict[str, Callable[[Ledger], Iterator[str]]] = {
     "journal": _rows,
     "late": _late,
     "truth": _truth,
+    "drains": _drains,
 }

@@ -332,7 +332,7 @@ MUTATIONS = {
         Mutation("publishes ahead", _publishes_ahead, "early"),
         Mutation("wakes for no hint", _wakes_for_no_hint, "late"),
         Mutation("lets the later overtake", _lets_the_later_overtake, "order"),
-        Mutation("drains for two", _drains_for_two, "order"),
+        Mutation("drains for two", _drains_for_two, "drains"),
         Mutation("takes every token", _takes_every_token, "rate"),
         Mutation("sends what is paused", _sends_what_is_paused, "orders", ("pause",)),
         Mutation("marks after the commit", _marks_after_the_commit, "copies", ("transactional", "kill")),

@@ -10,20 +10,22 @@ import asyncio
 import copy
 import pickle
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 from adapters.memory import ManualClock, Memory, MemoryStore
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
-from bridge.core.ports import Met
+from bridge.core.ports import Claimed, Met
 from bridge.core.roll import Roll
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
 from tests.simulation.servers import Connection, Server, asked
 
 #: As ``redis.timeout``.
 TIMEOUT_S = 2.0
+#: For so long (s) an instance drains a shard from which it has claimed; less than its lease, because clocks drift.
+DRAIN_S = 3.99
 START_S = 1_800_000_000.0
 
 T = TypeVar("T")
@@ -79,6 +81,24 @@ class StoreServer(Server):
         self._nothing = self.snapshot()
         #: Which share of the hints is lost.
         self.hints_lost = 0.05
+        #: By shard: who claimed from it last, and when (s). What claimed beside another one.
+        self._drains: dict[int, tuple[str, float]] = {}
+        self.drained_twice: list[str] = []
+
+    def drains(self, shard: int, instance: str) -> None:
+        """Note who claims from a shard. Another one may not for ``DRAIN_S``, unless the shard was handed over or the
+        clock stepped."""
+        now_s = self.loop.time()
+        other, at_s = self._drains.get(shard, (instance, now_s))
+        stepped = any(at_s <= step_s for step_s, _ in self.clock.steps)
+        if other != instance and now_s < at_s + DRAIN_S and not stepped:
+            self.drained_twice.append(f"shard {shard}: {other} at {at_s:.3f} s, and {instance} at {now_s:.3f} s")
+        self._drains[shard] = (instance, now_s)
+
+    def handed_over(self, shard: int, instance: str) -> None:
+        """Let any other instance claim from a shard, if this one did."""
+        if self._drains.get(shard, ("", 0.0))[0] == instance:
+            del self._drains[shard]
 
     def snapshot(self) -> bytes:
         """Return a copy of everything it holds."""
@@ -91,6 +111,7 @@ class StoreServer(Server):
     def restore(self, kept: bytes) -> None:
         """Hold what it held then: a replica that lagged, or an older backup."""
         memory, shards = pickle.loads(kept)
+        self._drains.clear()
         vars(self.memory).update(memory)
         for shard, fields in zip(self.memory.shards, shards, strict=True):
             vars(shard).update(fields)
@@ -165,6 +186,19 @@ class SimulatedStore(MemoryStore):
         self._roll = copy.copy(self._roll)  # so that a call without an answer changes nothing here
         return await MemoryStore.meet(self, *args)
 
+    async def _claim(self, shards: Sequence[int], *rules: Any) -> dict[int, Claimed | StoreUnavailable]:
+        claimed = await MemoryStore.claim(self, shards, *rules)
+        for shard, reply in claimed.items():
+            if isinstance(reply, Claimed) and not reply.owner:
+                self._server.drains(shard, self.instance)
+        return claimed
+
+    async def _hand_over(self, shards: Iterable[int]) -> None:
+        shards = list(shards)
+        await MemoryStore.hand_over(self, shards)
+        for shard in shards:
+            self._server.handed_over(shard, self.instance)
+
     def _merge(self, sent: _Client, changed: _Client) -> None:
         """Learn what a call changed, and keep what other calls changed meanwhile."""
         if changed.roll is not sent.roll:
@@ -217,7 +251,7 @@ def run_at_once(call: Coroutine[Any, Any, T]) -> T:
 
 
 def _over_the_wire(name: str) -> Any:
-    plain = SimulatedStore._meet if name == "meet" else getattr(MemoryStore, name)
+    plain = vars(SimulatedStore).get(f"_{name}") or getattr(MemoryStore, name)
 
     async def call(self: SimulatedStore, *args: Any, **more: Any) -> Any:
         return await self.remote(lambda: plain(self, *args, **more))
@@ -229,7 +263,7 @@ def _over_the_wire(name: str) -> Any:
 _CALLS = (
     "park reject done mark_done line_up recent find parked cancel retry reschedule claim renew settle release bury "
     "record tally recover hand_over hold let_go tokens parked_by_route orders meet deal "
-    "marks begin far unload load read forget pass_by envelopes known"
+    "marks begin far unload load read ends forget pass_by envelopes known"
 )
 for _name in _CALLS.split():
     if hasattr(MemoryStore, _name):

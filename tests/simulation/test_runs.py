@@ -51,6 +51,7 @@ FOUND = (
     8002183,
     655945691178,
     1864100102,
+    1795703560310,
 )
 #: Seeds with a journal that showed something once.
 FOUND_WITH_A_JOURNAL = (

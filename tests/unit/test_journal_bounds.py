@@ -47,7 +47,7 @@ async def test_what_is_adopted_and_restored_never_comes_into_memory_at_once(
     monkeypatch.setattr(other.store, "envelopes", noted)
     monkeypatch.setattr(journal, "page", noted_page)
     assert other.journaling is not None
-    await other.journaling.tail.adopt(range(SHARDS), house.memory.now_ms() + 1)
+    await other.journaling.tail.adopt(range(SHARDS))
     assert sum(read) == 7
     again = await emptied(house, journal)
     assert await Restorer(again.store, MemoryDesk(again.store), journal, again.store).lost(100) == 7

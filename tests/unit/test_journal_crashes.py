@@ -59,7 +59,7 @@ class Story:
         await self.house.store.recover(range(SHARDS), 15_000)
         if not self.before:
             assert self.house.journaling is not None
-            await self.house.journaling.tail.adopt(range(SHARDS), self.memory.now_ms())
+            await self.house.journaling.tail.adopt(range(SHARDS))
 
     def count(self) -> None:
         """What consumers got."""

@@ -84,7 +84,7 @@ class Story:
         if not self.before:
             await house.store.read(range(SHARDS), 1, parks=True)
             assert house.journaling is not None
-            await house.journaling.tail.adopt(range(SHARDS), self.memory.now_ms() + 1)
+            await house.journaling.tail.adopt(range(SHARDS))
         await Loader(self.journal, house.store, house.store, SHARDS).begin()
 
     async def step(self) -> None:
