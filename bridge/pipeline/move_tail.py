@@ -48,6 +48,8 @@ class MoveTail:
         self._moves = moves
         #: The moment of the oldest move that the last pass read (Unix ms); 0 where there was none.
         self.oldest_ms = 0
+        #: Since when this process knows moves that are not in the journal, by the monotonic clock (s).
+        self._waiting_s: float | None = None
         #: Whether the store does not answer. How far the journal is behind is not known then: nothing new may be there.
         self.unknown = False
         self.errors = 0
@@ -63,6 +65,7 @@ class MoveTail:
             logged = await self._moves.read(left, _ENTRIES_MAX)
             found = [move for entries in logged.values() for move in entries.moves]
             self.oldest_ms = min((move.at_ms for move in found), default=0)
+            self._waiting_s = (self._waiting_s or time.monotonic()) if found else None
             for moves in _portions(found):
                 if self.writer is not None:
                     await self.writer.flush(moves)
@@ -70,6 +73,7 @@ class MoveTail:
                     await self._journal.record(moves)
             for shard, entries in logged.items():
                 await self._moves.forget(shard, entries.names)
+            self._waiting_s = None
             left = [shard for shard, entries in logged.items() if len(entries.moves) >= _ENTRIES_MAX]
 
     async def pass_by(self, rows: Iterable[JournalMessage]) -> None:
@@ -168,8 +172,9 @@ class MoveTail:
                 self.unknown = True  # the store has a trouble of its own
 
     def behind_ms(self, clock: StoreClock) -> int:
-        """Return the age of the oldest move that is not in the journal."""
-        return max(0, clock.now_ms() - self.oldest_ms) if self.oldest_ms else 0
+        """Return the age of the oldest move that is not in the journal, also after a step back of Redis's clock."""
+        waiting_s = 0.0 if self._waiting_s is None else time.monotonic() - self._waiting_s
+        return max(int(waiting_s * 1000), clock.now_ms() - self.oldest_ms) if self.oldest_ms else 0
 
 
 def _portions(moves: Sequence[StoreMove]) -> Iterator[Sequence[StoreMove]]:

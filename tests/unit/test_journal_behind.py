@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from adapters.memory.memory_journal import MemoryJournal
+from bridge.core.journal import JournalUnavailable
 from bridge.telemetry.health import WELL
 from tests.unit.house import HOUR_MS, SHARDS, House, turns
 from tests.unit.test_journal import delivered, opened, waiting, written
@@ -59,6 +60,32 @@ async def test_rows_of_a_dead_instance_are_written_at_once_by_the_next_that_drai
     assert await waiting(journal) == []
     await other.journaling.tail.adopt_old(range(SHARDS), SHARDS)
     assert await waiting(journal) == ["a"]
+
+
+async def test_how_far_it_is_behind_is_known_after_a_step_back_of_the_stores_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("bridge.pipeline.move_tail.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    journal = MemoryJournal()
+    house = await opened(journal)
+    assert house.journaling is not None
+    tail = house.journaling.tail
+    for name in ("a", "b"):
+        house.publish(name, 1)
+        await house.park()
+        await written(house)
+        assert name in await delivered(house)
+        house.clock.step(-HOUR_MS)
+        journal.away = "the database is away"
+        for after_s in (0, 40):
+            now_s[0] += after_s
+            with pytest.raises(JournalUnavailable):
+                await tail.catch_up(range(SHARDS))
+            assert tail.behind_ms(house.clock) == after_s * 1000
+        journal.away = ""
+        await tail.catch_up(range(SHARDS))
+        assert tail.behind_ms(house.clock) == 0
 
 
 async def test_how_far_it_is_behind_is_a_trouble_of_the_database_and_unknown_while_redis_is_away(
