@@ -195,7 +195,7 @@ class Stats:
     @property
     def clock_warning(self) -> str:
         """Return the warning that names the instances whose machine has another time than the store; "" for none."""
-        offsets = ((name, report.get("clock_offset_s")) for name, report in self.instances.items())
+        offsets = ((name, report.get("clock_offset_s")) for name, report in sorted(self.instances.items()))
         far = [(name, abs(off)) for name, off in offsets if isinstance(off, int | float) and abs(off) > CLOCK_OFF_S]
         if not far:
             return ""
@@ -203,8 +203,8 @@ class Stats:
         more = "".join(f", of {name} by {seconds:.0f} s" for name, seconds in others)
         return (
             f"the clock of {first} differs from Redis's by {by_s:.0f} s{more}: deliveries are on time, because they go "
-            "by Redis's clock. Log lines and the timestamps of Kafka records that it writes are wrong. Synchronize "
-            "both clocks (chrony, systemd-timesyncd)"
+            "by Redis's clock. Where the machine's clock is the wrong one, so are its log lines and the timestamps of "
+            "the Kafka records that it writes. Synchronize both clocks (chrony, systemd-timesyncd)"
         )
 
     @property

@@ -22,7 +22,7 @@ from bridge.desk.payload import Opened, text_of
 from bridge.desk.rows import Row
 from bridge.operate import documents as doc
 from bridge.operate.verbs import VERBS
-from bridge.operate.verdict import troubles_among
+from bridge.operate.verdict import slow_routes, troubles_among
 from bridge.operate.where import ended
 from bridge.parking.history import HistoryRow, PastState
 from bridge.settings import Settings
@@ -229,9 +229,15 @@ def whole_text(raw: bytes, truncated: bool) -> str | None:
 
 
 def stats_of(
-    found: Stats, orders: RouteOrders, well: bool, sentence: str, without_store: Iterable[str] = ()
+    found: Stats,
+    orders: RouteOrders,
+    well: bool,
+    sentence: str,
+    without_store: Iterable[str] = (),
+    rates: Mapping[str, float] = MappingProxyType({}),
 ) -> doc.StatsFacts:
-    """Return the numbers of the store with the verdict, and what was ordered for its routes."""
+    """Return the numbers of the store with the verdict, and what was ordered for its routes. ``rates``: ``max_rate`` of
+    the routes that have a limit."""
     return doc.StatsFacts(
         well=well,
         sentence=sentence,
@@ -250,7 +256,7 @@ def stats_of(
         memory=memory_of(found),
         bytes_per_message=found.bytes_each,
         refuses_writes=found.refuses_writes,
-        warnings=found.all_warnings,
+        warnings=[*found.all_warnings, *slow_routes(found, rates)],
         troubles=troubles_among(found),
         routes=[counts_of(name, found, orders) for name in _named_routes(found, orders)],
         instances=instances_of(found),

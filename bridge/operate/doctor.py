@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -25,7 +25,7 @@ from bridge.desk.protocol import Desk
 from bridge.desk.severity import CheckResult, Severity, fail, ok, warn
 from bridge.operate.check import check_all
 from bridge.operate.stores import at_desk
-from bridge.operate.verdict import Known, judge
+from bridge.operate.verdict import Known, judge, slow_routes
 from bridge.pipeline.derive import rate_limits
 from bridge.settings import Settings
 from bridge.settings.process_plan import used_stores
@@ -110,8 +110,10 @@ def _state(settings: Settings) -> Iterator[CheckResult]:
     except PostdateError as error:
         yield _overall(Known(away=str(error)))
         return
-    yield _overall(Known(found, rates=rate_limits(settings)))
+    rates = rate_limits(settings)
+    yield _overall(Known(found, rates=rates))
     yield from judged_state(found)
+    yield from judged_rates(found, rates)
     yield from judged_orders(found, orders)
 
 
@@ -134,6 +136,13 @@ def judged_state(found: Stats) -> Iterator[CheckResult]:
         yield warn("messages", text, "postdate list shows the reasons; `postdate check` compares the topology")
     if found.dead:
         yield warn("messages", f"dead letters: {found.dead}", "See `postdate list --state dead`, then `postdate retry`")
+
+
+def judged_rates(found: Stats, rates: Mapping[str, float]) -> Iterator[CheckResult]:
+    """Name the routes whose ``max_rate`` is too low. Pure."""
+    for text in slow_routes(found, rates):
+        route, _, what = text.partition(": ")
+        yield warn(route, what, "Raise its max_rate, or let its producers send less")
 
 
 def judged_orders(found: Stats, orders: RouteOrders) -> Iterator[CheckResult]:

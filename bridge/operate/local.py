@@ -377,7 +377,8 @@ class LocalOperator:
         orders = await (await self._stores.desk()).orders()
         found, overall = await self._judged()
         others = [name for name, route in self._settings.routes.items() if not route.stored]
-        return describe.stats_of(found or await self._look.stats(), orders, overall.well, overall.sentence, others)
+        numbers, rates = found or await self._look.stats(), rate_limits(self._settings)
+        return describe.stats_of(numbers, orders, overall.well, overall.sentence, others, rates)
 
     async def _judge(self) -> tuple[Stats, Overall]:
         found = await self._look.stats()

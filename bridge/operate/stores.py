@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from bridge.app.brokers import close, connect, count_remains, desk_of, inspect, loader_of, open_journal, open_store
@@ -15,6 +16,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
 from bridge.core.journal import Journal
 from bridge.core.ports import ParkingStore
+from bridge.core.roll import ttl_of
 from bridge.desk.leftovers import Inspection
 from bridge.desk.numbers import Stats
 from bridge.desk.protocol import Desk, Desks
@@ -41,6 +43,8 @@ FRESH_S = 0.5
 _AGAIN_S = 0.5
 #: A store that did not answer for this time was away.
 _AWAY_S = 2.0
+#: An instance reports once a second. After this time a running one has.
+_BEAT_S = 2.0
 
 
 class Stores(Protocol):
@@ -77,6 +81,8 @@ class Look:
         self._last: tuple[Stats | None, float] = None, -math.inf
         self._asked_s: float | None = None
         self._back_s = -math.inf
+        #: The instances that ran at the last look, with their reports, and when that was seen (monotonic, s).
+        self._ran: Mapping[str, tuple[Mapping[str, object], float]] = {}
 
     def unanswered_s(self) -> float:
         """Return for how long the store has not answered: since the first question after its last answer."""
@@ -119,7 +125,7 @@ class Look:
         found: Stats | PostdateError | None = None
         self._asked_s = time.monotonic() if self._asked_s is None else self._asked_s
         try:
-            found = await (await self._stores.desk()).stats()
+            found = self._without_step(await (await self._stores.desk()).stats())
             if self._at and self.unanswered_s() > _AWAY_S:  # a first answer may be late, and ends no outage
                 self._back_s = time.monotonic()
             self._asked_s = None  # although no caller may have waited for it
@@ -129,6 +135,22 @@ class Look:
         finally:
             if self._looking is asyncio.current_task():
                 self._found, self._at, self._looking = found, time.monotonic(), None
+
+    def _without_step(self, found: Stats) -> Stats:
+        """Let instances run for ``_BEAT_S`` more that ran a moment ago, and that have been silent since long before
+        that by the store's clock: it has stepped, and they have not reported since."""
+        now_s, ran = time.monotonic(), self._ran
+        kept = {
+            name: ran[name]
+            for name, ms in found.silent.items()
+            if name in ran
+            and (passed_s := now_s - ran[name][1]) < _BEAT_S < ms / 1000 - ttl_of(ran[name][0]) / 1000 - passed_s
+        }
+        self._ran = {name: (report, now_s) for name, report in found.instances.items()} | kept
+        if not kept:
+            return found
+        silent = {name: ms for name, ms in found.silent.items() if name not in kept}
+        return replace(found, instances={name: report for name, (report, _) in self._ran.items()}, silent=silent)
 
     def forget(self) -> None:
         """Look again at the next request: a look that is under way may not see what was just done."""

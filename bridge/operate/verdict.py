@@ -394,7 +394,7 @@ def _parents(known: Known) -> list[InstanceVerdict]:
 def _warnings(known: Known, faults: Sequence[Fault]) -> list[Fault]:
     """Return the warnings of the store that no fault repeats."""
     found = known.stats
-    warnings = [*found.all_warnings, *_of_rates(found, known.rates)] if found is not None else []
+    warnings = [*found.all_warnings, *slow_routes(found, known.rates)] if found is not None else []
     warnings += filter(None, [known.reload])
     repeated = "".join(f". {fault.text}." for fault in faults)  # the loss of several stores is one fault
     return [Fault("", "warning", text) for text in warnings if f". {text}." not in repeated]
@@ -436,7 +436,7 @@ def _of_warnings(warnings: Sequence[Fault]) -> str:
     return f"Warning: {warnings[0].text}.{more}" if warnings else ""
 
 
-def _of_rates(found: Stats, rates: Mapping[str, float]) -> Iterator[str]:
+def slow_routes(found: Stats, rates: Mapping[str, float]) -> Iterator[str]:
     """Warn of each route whose ``max_rate`` has held a message for long. A pause has its own sentence."""
     paused = routes_that(found.orders, RouteState.PAUSED)
     for route, counts in sorted(found.by_route.items()):

@@ -173,10 +173,10 @@ def _of_store(before: LastReport, now: LastReport, full: str = "") -> Iterator[N
 
 
 def _of_loss(before: LastReport, now: LastReport) -> Iterator[News]:
-    if now.lost_ms not in (0, before.lost_ms) and before.dead_ever is not None:
+    if now.lost_ms > before.lost_ms and before.dead_ever is not None:  # of two stores, one may be restored first
         yield News("loss", f"The store lost messages at {write_moment(now.lost_ms)}. Run `postdate doctor`.")
     if before.lost_ms and not now.lost_ms:
-        yield News("loss", "The loss is over: a restore brought back everything, or an hour has passed.")
+        yield News("loss", "The loss is over: what was lost is restored, or an hour has passed.")
 
 
 def _new_dead(before: LastReport, now: LastReport) -> int:

@@ -9,6 +9,7 @@ from bridge.cli.stats import as_text
 from bridge.core.orders import Actor, RouteOrder, RouteOrders, RouteState
 from bridge.desk.numbers import RouteStats, Stats
 from bridge.operate.describe import stats_of
+from bridge.operate.doctor import judged_rates
 
 
 def lines_of(found: Stats, orders: RouteOrders = MappingProxyType({})) -> list[tuple[str, str]]:
@@ -26,6 +27,16 @@ def test_the_total_in_is_the_total_out_and_what_the_store_holds() -> None:
     assert lines["total in"] == "4619 = parked 4616 + dead on arrival 3, canaries included"
     assert lines["total out"] == "4616 = delivered 4614 + cancelled 1 + replaced 1"
     assert lines["total moved"] == "to dead letters 5, by recovered leases 2"
+
+
+def test_stats_and_doctor_warn_of_each_max_rate_that_is_too_low_beside_other_troubles() -> None:
+    slow = RouteStats(9, held=4, oldest_held_ms=54_300)
+    found = Stats(0, 18, 0, 0, 0, None, {}, {}, [], None, 0)
+    found = replace(found, by_route={"slow": slow, "paused": slow}, held=8, warnings=["the store is nearly full"])
+    fact = "its max_rate of 10/s is below what comes in. Held: 4, the oldest for 54s"
+    lines = as_text(stats_of(found, {}, False, "", rates={"slow": 10.0}), used=True)
+    assert lines[:2] == [("warning", "the store is nearly full."), ("warning", f"route slow: {fact}.")]
+    assert [(result.subject, result.text) for result in judged_rates(found, {"slow": 10.0})] == [("route slow", fact)]
 
 
 def test_the_health_of_an_instance_loses_its_full_stop_where_more_follows() -> None:

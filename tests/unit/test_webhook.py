@@ -136,7 +136,9 @@ class TestReport:
         assert after(then, lost) == ("", then)
         again, _ = after(then, replace(lost, lost_ms=8_999_500))
         assert "lost messages at 1970-01-01T02:29:59.500Z" in again
-        over = "The loss is over: a restore brought back everything, or an hour has passed."
+        earlier = replace(lost, lost_ms=8_998_000)
+        assert after(then, earlier)[0] == "", "of two stores the later one was restored"
+        over = "The loss is over: what was lost is restored, or an hour has passed."
         assert after(then, replace(lost, lost_ms=0)) == (f"postdate: {over}", LastReport(4))
         later = replace(lost, now_ms=lost.lost_ms + 3_600_000)
         assert after(then, later) == (f"postdate: {over}", LastReport(4))
