@@ -45,7 +45,7 @@ _ANSWER_S = 3.0
 #: Pause after an authorization error: aiokafka raises one for each partition of the topic.
 _FORBIDDEN_S = 0.005
 _START_S = 30.0
-_WATCH_S = 5.0
+_WATCH_S, _WATCH_AWAY_S = 5.0, 1.0
 #: Wait for room before pausing partitions, because a pause discards fetched records.
 _PATIENCE_S = 1.0
 #: Time to poll partitions one by one after a record that could not be decoded.
@@ -522,20 +522,20 @@ class KafkaSource:
 
     async def _watch(self, consumer: AIOKafkaConsumer) -> None:
         """Check the topics, and end the session of a consumer that hangs."""
-        stuck, silent = ConsumerWatchdog(consumer), False
+        stuck, silent_s = ConsumerWatchdog(consumer), 0.0
         self._topics.forget()
         await answers(consumer._client, _ANSWER_S)  # opens its connections while all is well
         while True:
-            await asyncio.sleep(_WATCH_S)
+            await asyncio.sleep(_WATCH_AWAY_S if silent_s else _WATCH_S)
             if not await answers(consumer._client, _ANSWER_S):
                 self._topics.forget()
                 error = BrokerUnavailable(f"no broker of {self._rules.bootstrap_servers} answers")
-                if silent:  # aiokafka may hang after a broker restart, so replace the consumer
+                silent_s = silent_s or time.monotonic()
+                if time.monotonic() - silent_s >= _WATCH_S:  # aiokafka may hang after a broker restart, so replace it
                     raise error
                 self._health.say(_SUBJECT, f"nothing is taken from Kafka: {error}")
-                silent = True
                 continue
-            silent = False
+            silent_s = 0.0
             if self._joined:
                 self._health.say(_SUBJECT, "")
             self._old.note_ends(consumer, self._parts)

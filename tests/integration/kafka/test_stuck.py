@@ -145,6 +145,23 @@ async def test_removed_partitions_do_not_replace_the_consumer_and_a_narrower_top
         assert len(consumers.made) == 1
 
 
+async def test_brokers_that_answer_again_end_the_sentence_within_two_seconds(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = False
+
+    async def answers(*_: object) -> bool:
+        return there
+
+    topic = await topics.make("intake")
+    async with Source(topics, topic, [topic]) as source:
+        monkeypatch.setattr(source_module, "answers", answers)
+        await until(lambda: "nothing is taken from Kafka" in source.health.sentence(), source.health.sentence())
+        there, healed = True, time.monotonic()
+        await until(lambda: source.health.sentence() == "All well.", source.health.sentence())
+        assert time.monotonic() - healed < 2 * source_module._WATCH_AWAY_S
+
+
 @pytest.mark.usefixtures("quick")
 async def test_a_client_without_answers_reports_it_and_recovers_by_itself(
     topics: Topics, kafka_link: ThreadedProxy
