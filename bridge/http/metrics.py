@@ -339,6 +339,8 @@ class MetricsPage(Collector):
         yield _gauge("postdate_instances", "Instances that report, by the store.", len(stats.instances))
         text = "Instances that stopped reporting without leaving, and were removed."
         yield _counter("postdate_instances_lost", text, stats.instances_lost)
+        text = "Instances that were lost within an hour, and whose place no other one took; a few at most."
+        yield _gauge("postdate_instances_missing", text, len(stats.lost))
         text = "For how long the oldest published message has waited for a broker's answer; 0 below a second."
         yield _gauge("postdate_unconfirmed_seconds", text, stats.unconfirmed_s)
         yield _gauge("postdate_claimed_messages", "Messages that an instance is delivering.", stats.claimed)

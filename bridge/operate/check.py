@@ -106,7 +106,7 @@ def _journals(settings: Settings) -> Iterator[CheckResult]:
     """Judge the journal: its tables are made by `postdate run`, and upgraded by `postdate setup` alone."""
     try:
         if asyncio.run(inspect_journals(settings)):
-            yield ok("journal", f"{mask_url(settings.journal.url.get_secret_value())} is usable")
+            yield ok("journal", f"{mask_url(settings.journal.url.get_secret_value())} has its tables")
     except PostdateError as error:
         yield failed("journal", error)
 

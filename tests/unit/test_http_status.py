@@ -48,6 +48,7 @@ async def test_the_overview_says_in_a_sentence_whether_all_is_well() -> None:
         assert told["sentence"] == "All well: 1 parked, next in 1m 30s, nothing overdue."
         assert (told["well"], told["role"], told["parked"], told["due_5m"]) == (True, "viewer", 1, 0)
         client.stores.memory.clock.advance(95_000)  # type: ignore[attr-defined]
+        client.backend.look._ran = {}  # as 95 s later
         client.backend.look.forget()
         told = await client.get("/status")
         assert told["well"] is False
@@ -448,6 +449,7 @@ async def test_a_frozen_instance_is_stale_and_serves_no_route() -> None:
         assert (instance["state"], instance["health"]) == ("well", "All well.")
         assert [route["served"] for route in (await client.get("/routes"))["routes"]] == [True, False]
         client.stores.memory.clock.advance(20_000)  # type: ignore[attr-defined]
+        client.backend.look._ran = {}  # as 20 s later
         client.backend.look.forget()
         (instance,) = (await client.get("/instances"))["instances"]
         assert (instance["name"], instance["state"]) == ("memory", "stale")
@@ -461,7 +463,7 @@ async def test_a_store_that_is_back_has_old_reports_of_instances_that_live() -> 
         await client.stores.store.meet(4_000, True, REPORT)
         await client.get("/status")
         client.backend.look.forget()
-        client.backend.look._asked_s = time.monotonic() - 15
+        client.backend.look._asked_s, client.backend.look._ran = time.monotonic() - 15, {}
         client.stores.memory.clock.advance(15_000)  # type: ignore[attr-defined]
         (state,) = (await client.get("/status"))["instance_states"]
         text = "Instance memory has not reported yet since Redis answers again."
