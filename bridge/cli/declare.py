@@ -25,8 +25,8 @@ _CALM = ("made", "there", "planned")
 def setup(config: ConfigOption = None, output: OutputOption = Output.TEXT, dry_run: DryRunOption = False) -> None:
     """Create the exchanges, queues and topics that the routes need.
 
-    Bindings between them are created, too. Existing parts stay as they are. A difference that would lose messages is
-    refused (exit code 5).
+    Bindings between them are created, too. AMQP cannot ask for one, so a dry run plans each. Existing parts stay as
+    they are. A difference that would lose messages is refused (exit code 5).
 
     The queue of a retry route's consumers must dead-letter to postdate. `setup` prints the arguments for that queue. It
     sets the same as a policy if RabbitMQ's management API allows it and no other policy governs the queue.

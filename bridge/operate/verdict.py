@@ -443,7 +443,7 @@ def slow_routes(found: Stats, rates: Mapping[str, float]) -> Iterator[str]:
         if route in rates and route not in paused and counts.held and counts.oldest_held_ms > HELD_LONG_MS:
             oldest = write_duration(counts.oldest_held_ms // 1000 * 1000)
             yield (
-                f"route {route}: its max_rate of {rates[route]:g}/s is below what comes in. "
+                f"route {route}: more is due than its max_rate of {rates[route]:g}/s lets out. "
                 f"Held: {counts.held:,}, the oldest for {oldest}"
             )
 

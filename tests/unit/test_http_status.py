@@ -83,7 +83,7 @@ async def test_a_rate_that_a_reload_changed_is_the_one_in_the_sentence(monkeypat
         for rate in (40, 5):
             client.backend.processes.follow(limited(rate))
             for sentence in ((await client.get("/status"))["sentence"], (await client.client.get("/readyz")).text):
-                assert f"its max_rate of {rate}/s is below what comes in" in sentence
+                assert f"more is due than its max_rate of {rate}/s lets out" in sentence
             assert [route["max_rate"] for route in (await client.get("/routes"))["routes"]] == [rate, None]
 
 

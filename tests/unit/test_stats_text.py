@@ -33,7 +33,7 @@ def test_stats_and_doctor_warn_of_each_max_rate_that_is_too_low_beside_other_tro
     slow = RouteStats(9, held=4, oldest_held_ms=54_300)
     found = Stats(0, 18, 0, 0, 0, None, {}, {}, [], None, 0)
     found = replace(found, by_route={"slow": slow, "paused": slow}, held=8, warnings=["the store is nearly full"])
-    fact = "its max_rate of 10/s is below what comes in. Held: 4, the oldest for 54s"
+    fact = "more is due than its max_rate of 10/s lets out. Held: 4, the oldest for 54s"
     lines = as_text(stats_of(found, {}, False, "", rates={"slow": 10.0}), used=True)
     assert lines[:2] == [("warning", "the store is nearly full."), ("warning", f"route slow: {fact}.")]
     assert [(result.subject, result.text) for result in judged_rates(found, {"slow": 10.0})] == [("route slow", fact)]

@@ -71,7 +71,7 @@ TABLE = {
             rates={"orders": 10.0},
         ),
         "WARN",
-        "Warning: route orders: its max_rate of 10/s is below what comes in. Held: 1,168, the oldest for 54s.",
+        "Warning: route orders: more is due than its max_rate of 10/s lets out. Held: 1,168, the oldest for 54s.",
     ),
     "a rate spreads what was due together": (
         Known(
