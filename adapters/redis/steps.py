@@ -38,8 +38,9 @@ def step_in(made: Mapping[str, int], now_ms: int, shown_ms: int = STEP_SHOWN_MS)
     since, until = write_moment(made["stepped_from_ms"]), write_moment(made["stepped_to_ms"])
     return (
         f"Redis's clock stepped back by {stepped}, to {at}. "
-        f"Messages parked while it was ahead may wait {stepped} too long: about {made['stepped_parked']} at that "
-        f"moment. `postdate list --parked-after {since} --parked-before {until}` lists those that still wait"
+        f"Messages parked while it was ahead may wait {stepped} too long, where their delay counts from arrival: "
+        f"about {made['stepped_parked']} at that moment. "
+        f"`postdate list --parked-after {since} --parked-before {until}` lists those that still wait"
     )
 
 

@@ -97,7 +97,7 @@ def _of_route(route: str, look: ShardLook, order: RouteOrder | None) -> RouteSta
     oldest_ms = min(refused_ms, look.now_ms if first_ms is None else first_ms)
     if first_ms is None and parked > held + refused and look.end_ms is not None:
         oldest_ms = min(oldest_ms, look.end_ms)
-    overdue = look.overdue_of(seen)
+    overdue = min(look.overdue_of(seen), max(0, parked - held - refused))
     held_ms = max(0, look.now_ms - look.held.get(route, look.now_ms))
     if order is not None and order.state is RouteState.PAUSED:  # no claim has found these yet, or they were refused
         return RouteStats(parked + cold, held + overdue, dead, 0, 0, first_ms, refused, cold, held_ms)
@@ -202,8 +202,8 @@ class Stats:
         (first, by_s), *others = far
         more = "".join(f", of {name} by {seconds:.0f} s" for name, seconds in others)
         return (
-            f"the clock of {first} differs from Redis's by {by_s:.0f} s{more}: deliveries are on time, because they go "
-            "by Redis's clock. Where the machine's clock is the wrong one, so are its log lines and the timestamps of "
+            f"the clock of {first} differs from Redis's by {by_s:.0f} s{more}. Deliveries go by Redis's clock. "
+            "Where the machine's clock is the wrong one, so are its log lines and the timestamps of "
             "the Kafka records that it writes. Synchronize both clocks (chrony, systemd-timesyncd)"
         )
 

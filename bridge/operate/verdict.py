@@ -124,8 +124,8 @@ class Overall(NamedTuple):
 
 
 def _rank(fault: Fault) -> int:
-    """Return the place of a fault among others: first what is away, then what follows from that, then warnings, then
-    what happened to the store, which is shown for a long time after it."""
+    """Return the place of a fault among others: first what is away, then what follows from that, then what happened to
+    the store, which is shown for a long time after it."""
     match fault.subject.split(" "):
         case ["store"] | ["store", "claim" | "park" | "full" | "settle"]:
             return 0
@@ -200,9 +200,9 @@ def _judged(known: Known) -> Overall:
     overdue = _overdue(known)
     warnings = sorted([*filter(_warns, reported), *_warnings(known, faults)], key=_rank)
     if faults:
-        faults = sorted([*faults, *warnings], key=_rank)
-        sentence = _of_faults(faults, overdue, _of_some(faults[0], instances, known)) + _ordered(known)
-        return Overall(Severity.FAIL, sentence, faults, instances, known.away)
+        faults = sorted(faults, key=_rank)
+        sentence = _of_faults(faults, len(warnings), overdue, _of_some(faults[0], instances, known)) + _ordered(known)
+        return Overall(Severity.FAIL, sentence, [*faults, *warnings], instances, known.away)
     if known.asked:
         return Overall(Severity.WARN, "Not known: the store has not answered yet.", (), instances)
     if overdue or warnings:
@@ -417,10 +417,11 @@ def _routes_of(name: str, known: Known) -> set[str]:
     return set(cast("Sequence[str]", report.get("routes", ())))
 
 
-def _of_faults(faults: Sequence[Fault], overdue: str, whose: str) -> str:
+def _of_faults(faults: Sequence[Fault], warnings: int, overdue: str, whose: str) -> str:
     lost = [fault.text for fault in faults if {fault.subject, faults[0].subject} <= _LOSS]
     first = ". ".join(lost or [faults[0].text])  # each store has lost its own
     more = f" Troubles: {len(faults)}." if len(faults) > 1 else ""
+    more += f" Warnings: {warnings}." if warnings else ""
     late = f" {overdue}" if overdue else ""
     return f"Trouble: {whose}{first}.{more}{late}"
 

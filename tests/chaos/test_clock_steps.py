@@ -135,7 +135,7 @@ def test_what_was_parked_while_the_clock_was_ahead_is_counted_listed_and_moved(
     publish(line, 100, 7_200_000, 30)
     wait_for(lambda: line.waiting() == 35, "the messages meanwhile are parked")
     moved_clock.set(0)
-    sentence = "parked while it was ahead may wait 1h too long: about 30 at that moment. `postdate list --parked-after "
+    sentence = "delay counts from arrival: about 30 at that moment. `postdate list --parked-after "
     bridge.wait_log(sentence)
     publish(line, 200, 7_200_000, 5)
     wait_for(lambda: line.waiting() == 40, "the messages after it are parked")

@@ -56,7 +56,7 @@ class TestState:
         skewed = {"able": True, "health": WELL, "clock_offset_s": -119.99}
         clock, running = judged_instances(replace(CALM, instances={"pd3": skewed}))
         assert (clock.level, running.level) == (Severity.WARN, Severity.OK)
-        assert clock.text.startswith("the clock of pd3 differs from Redis's by 120 s: deliveries are on time")
+        assert clock.text.startswith("the clock of pd3 differs from Redis's by 120 s. Deliveries go by Redis's clock")
 
     def test_a_lost_instance_is_a_warning_beside_those_that_run(self) -> None:
         lost, running = judged_instances(replace(CALM, lost={"b-2 (rabbitmq)": 0}))

@@ -43,6 +43,13 @@ def test_beyond_the_look_overdue_messages_are_shared_out_and_the_age_of_an_unsee
     assert found["c"].next_due_ms is None
 
 
+def test_no_more_messages_of_a_route_are_overdue_than_are_parked() -> None:
+    found = by_route(
+        [look({"a": 456, "b": 300}, {"a": (NOW_MS - 900, 49), "b": (NOW_MS - 800, 31)}, 756, NOW_MS - 100)]
+    )
+    assert (found["a"].overdue, found["b"].overdue) == (456, 293)
+
+
 def test_a_route_whose_messages_are_all_held_is_not_overdue() -> None:
     shard = look({"c": 9}, {"a": (NOW_MS - 900, 64)}, 800, NOW_MS - 100)
     shard = shard._replace(counts={**shard.counts, ("held", "c"): 9})

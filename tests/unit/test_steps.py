@@ -19,7 +19,8 @@ BACK = {
 def test_a_step_back_names_the_messages_that_were_parked_meanwhile_and_the_command_that_lists_them() -> None:
     assert step_in(BACK, NOW_MS + 1) == (
         "Redis's clock stepped back by 1h, to 2027-01-15T08:00:00.000Z. "
-        "Messages parked while it was ahead may wait 1h too long: about 255 at that moment. `postdate list "
+        "Messages parked while it was ahead may wait 1h too long, where their delay counts from arrival: about 255 at "
+        "that moment. `postdate list "
         "--parked-after 2027-01-15T08:59:52.000Z --parked-before 2027-01-15T09:00:00.000Z` lists those that still wait"
     )
 

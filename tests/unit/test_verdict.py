@@ -164,12 +164,12 @@ TABLE = {
     "the clock of a machine is wrong": (
         Known(replace(CALM, instances={"pd3": {**RUNNING, "clock_offset_s": -119.99}, "a-1": RUNNING})),
         "WARN",
-        "Warning: the clock of pd3 differs from Redis's by 120 s: deliveries are on time, because they go by Redis's",
+        "Warning: the clock of pd3 differs from Redis's by 120 s. Deliveries go by Redis's",
     ),
     "two clocks are wrong": (
         Known(replace(CALM, instances={n: {**RUNNING, "clock_offset_s": off} for n, off in (("a", 5), ("b", -9.1))})),
         "WARN",
-        "Warning: the clock of a differs from Redis's by 5 s, of b by 9 s: deliveries",
+        "Warning: the clock of a differs from Redis's by 5 s, of b by 9 s. Deliveries",
     ),
     "a clock that is off by less than its alert has": (
         Known(replace(CALM, instances={"a-1": {**RUNNING, "clock_offset_s": 0.9}})),
@@ -310,7 +310,8 @@ def test_a_deleted_queue_that_is_consumed_again_is_a_warning_and_never_above_a_l
     for queue in ("recreated", "deleted"):
         troubles = {f"rabbitmq {queue} postdate.orders": "it was deleted", "store contents": "Messages lost: about 7"}
         overall = judge(Known(CALM, local=[replace(HERE, troubles=troubles)]))
-        assert overall.sentence == "Trouble: Messages lost: about 7. Troubles: 2."
+        more = "Warnings: 1." if queue == "recreated" else "Troubles: 2."
+        assert overall.sentence == f"Trouble: Messages lost: about 7. {more}"
 
 
 def test_canaries_are_no_messages_of_anybody() -> None:
@@ -344,13 +345,13 @@ def test_how_full_a_server_is_stands_there_once_in_the_newest_words() -> None:
     assert together(stores).warnings == [words.format(100), "other"]
 
 
-def test_a_lost_instance_is_named_while_a_loss_of_the_store_stands_and_before_it() -> None:
+def test_a_lost_instance_is_a_warning_beside_a_loss_of_the_store_and_never_called_the_trouble() -> None:
     lost = {"store contents": "Redis was emptied at 10:00"}
     stats = replace(CALM, now_ms=99_000, lost={"a-1 (rabbitmq)": 0}, warnings=("Redis was emptied at 10:00",))
     overall = judge(Known(stats, local=[replace(HERE, troubles=lost)]))
-    assert overall.sentence.startswith("Trouble: lost instances: a-1 (rabbitmq) at 1970-01-01T00:00:00.000Z. Each ")
-    assert overall.sentence.endswith(" Troubles: 2.")
-    assert [fault.subject for fault in overall.faults] == ["warning", "store contents"]
+    assert overall.sentence == "Trouble: Redis was emptied at 10:00. Warnings: 1."
+    assert [fault.subject for fault in overall.faults] == ["store contents", "warning"]
+    assert overall.faults[1].text.startswith("lost instances: a-1 (rabbitmq) at 1970-01-01T00:00:00.000Z. Each ")
 
 
 def test_a_refusal_is_over_when_the_store_has_no_refused_and_no_dead_message_of_the_route() -> None:
@@ -459,8 +460,8 @@ def test_the_first_trouble_is_what_is_away_and_then_what_follows_from_it() -> No
         "topology",
         "confirms",
         "kafka commit",
-        "warning",
         "store contents",
+        "warning",
     ]
     parks = replace(HERE, troubles={"kafka intake": "no broker answers", "store park": "Redis is at its maxmemory"})
     assert judge(Known(CALM, local=[parks])).sentence.startswith("Trouble: Redis is at its maxmemory.")
