@@ -200,7 +200,8 @@ class Restorer:
             now_s = time.monotonic()
             if now_s > asked_s + _STALLED_S and stalls < _STALLS:
                 began_s, stalls = now_s, stalls + 1
-            if not absent or now_s >= began_s + _SETTLE_S:
+            # A row says that its message ended only after it was parked: no instance is about to park it.
+            if all(row.state.ended for row in absent) or now_s >= began_s + _SETTLE_S:
                 return absent
             await asyncio.sleep(min(_LOOK_S, began_s + _SETTLE_S - now_s))
             if hold is not None:

@@ -599,6 +599,34 @@ class TestRestore:
         assert (await journal.flow(ids[0]))[-1][1:3] == ("restored", "anna (cli)")
         assert sorted(await delivered(house)) == ["a", "b"]
 
+    async def test_an_undo_does_not_wait(self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A row that ended was parked before: no instance is about to park it."""
+        house = await opened(journal)
+        house.publish("a", HOUR_MS)
+        await house.park()
+        (message_id,) = (message_id for shard in house.memory.shards for message_id in shard.messages)
+        await house.store.cancel([message_id], True)
+        await written(house)
+        monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 3600.0)
+        order = RestoreOrder(JournalFilter((*WAITING, *UNDONE), ids=(message_id,)))
+        async with asyncio.timeout(10):
+            assert await restored(house, journal, order) == counted(1, parked=1)
+        assert await delivered(house) == ["a"]
+
+    async def test_beside_an_undo_it_waits(self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+        house = await opened(journal)
+        for body in "ab":
+            house.publish(body, HOUR_MS)
+        await house.park()
+        await written(house)
+        await house.store.cancel([(await journal.page(JournalFilter(), START, 1))[0].id], True)
+        await written(house)
+        fresh, began_s = await emptied(house, journal), asyncio.get_running_loop().time()
+        monkeypatch.setattr("bridge.pipeline.restore._SETTLE_S", 0.05)
+        order = RestoreOrder(JournalFilter((*WAITING, *UNDONE)))
+        assert await restored(fresh, journal, order) == counted(2, parked=2)
+        assert asyncio.get_running_loop().time() - began_s >= 0.05
+
     @pytest.mark.parametrize("lost", [False, True])
     async def test_a_row_whose_record_was_parked_under_another_id_is_no_loss(
         self, journal: MemoryJournal, lost: bool
