@@ -84,6 +84,8 @@ def _measure(
 ) -> None:
     """Measure and report, even if it is interrupted. Raises ``PostdateError`` for faults."""
     brokers = answering(settings, required)
+    if settings.journal.url.get_secret_value():
+        say("The journal of the settings belongs to another store: postdate is measured without one.")
     benches: list[Bench] = []
     steps = sum(plans[broker].steps() for broker in brokers)
     report = partial(_report, benches, len(brokers), output, out)

@@ -29,7 +29,7 @@ from bridge.lab.machine import Usage, command_of, is_here, listening_pid, own_ve
 from bridge.lab.ports import BrokerLab, ComparableBroker, RunNames, TrialBroker
 from bridge.process.workers import python_command
 from bridge.settings import Route, Settings
-from bridge.settings.model import TITLES, BrokerKind
+from bridge.settings.model import TITLES, BrokerKind, JournalSection
 from bridge.settings.names import PREFIX, dotted, leaves_of, rule_of
 from bridge.settings.process_plan import store_of
 from bridge.settings.values import ListOf, Number, Whole
@@ -94,6 +94,8 @@ def trial_settings(
         "http": {"enabled": False},
         "canary": {"enabled": False},
         "webhook": {"url": SecretStr("")},
+        # That of the user belongs to another store.
+        "journal": JournalSection().model_dump(),
     }
     changed = {
         section: getattr(settings, section).model_copy(update={**own.get(section, {}), **other.get(section, {})})

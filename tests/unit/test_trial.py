@@ -67,6 +67,11 @@ def test_on_kafka_a_run_has_its_own_topics_and_group(tmp_path: Path) -> None:
     assert store_of(own, "kafka").settings.redis.key_prefix.startswith(names.prefix)
 
 
+def test_a_run_has_no_journal_because_the_users_belongs_to_another_store(tmp_path: Path) -> None:
+    users = load(None, {}, {"journal.url": "sqlite:////tmp/journal.db", "journal.cold_after": "1d"})
+    assert read_back(trial_settings(users, new_names("bench")), tmp_path).journal == Settings().journal
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 def test_usage_is_known_for_a_running_process_and_none_for_an_ended_one() -> None:
     used = usage_of(os.getpid())
