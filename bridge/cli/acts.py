@@ -29,6 +29,7 @@ from bridge.core.errors import SettingsError
 from bridge.core.state import State
 from bridge.operate.bulk import RATE
 from bridge.operate.moments import read_due
+from bridge.operate.select import judge_reason
 from bridge.operate.verbs import CANCEL, DELIVER, RESCHEDULE, RETRY, Verb
 
 
@@ -82,6 +83,7 @@ def _command(verb: Verb, text: str) -> Callable[..., None]:
             return at_messages(verb, settings, ids, key, route, note, output, due)
         if not filtered and route is None:
             raise SettingsError("Give ids, --key with --route, filters as `postdate list` has, or --all.")
+        judge_reason(filters["reason"])
         state = State(given.value) if given else verb.state_meant(filters["reason"])
         return at_matching(verb, settings, state, filters, due, BulkWays(note, max_rate, yes, dry_run), output)
 

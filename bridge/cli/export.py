@@ -17,7 +17,7 @@ from bridge.core.state import State
 from bridge.desk.past import AuditEntry
 from bridge.desk.protocol import Desk
 from bridge.operate.export import exported
-from bridge.operate.select import strange_filter
+from bridge.operate.select import judge_reason, unknown_route
 from bridge.operate.stores import at_desk
 from bridge.settings import settings_from
 from bridge.telemetry.printable import say
@@ -47,7 +47,8 @@ def export(
 
     The file has bodies in it. Keep it as safe as the messages.
     """
-    settings = settings_from(config)
+    settings, route = settings_from(config), filters["route"]
+    judge_reason(filters["reason"])
 
     async def write(desk: Desk) -> int:
         wanted = criteria_in(filters, await desk.now_ms())
@@ -61,5 +62,5 @@ def export(
 
     count = at_desk(settings, write)
     say(f"Messages: {count}.")
-    if not count and (text := strange_filter(settings.routes, filters["route"], filters["reason"])):
-        raise SettingsError(text)
+    if not count and route not in (None, *settings.routes):
+        raise SettingsError(unknown_route(settings.routes, route))

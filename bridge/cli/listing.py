@@ -23,6 +23,7 @@ from bridge.desk.past import PastFilter
 from bridge.operate.documents import MessageFacts
 from bridge.operate.moments import read_past_border_ms
 from bridge.operate.operator import Operator, silent
+from bridge.operate.select import judge_reason
 from bridge.parking.history import PastState
 from bridge.settings import Settings
 from bridge.telemetry.printable import say
@@ -121,13 +122,11 @@ def list_messages(
         return _Rows([{**row, "wait": wait(row["due_ms"], now_ms)} for row in found], more, now_ms)
 
     found = operate(settings, gather, route)
-    # Of what left the store, the reason may be the note of an operator.
-    reason = None if state is Listed.HISTORY else filters["reason"]
     if not found.rows and output is Output.TEXT:  # no head before an error
-        explain_nothing(settings, route, reason)
+        explain_nothing(settings, route)
     _print(settings, output, state, found)
     if not found.rows and output is not Output.TEXT:
-        explain_nothing(settings, route, reason)
+        explain_nothing(settings, route)
     if found.more:
         say(f"More messages match than --limit {limit}. Use a higher limit, --all, or a filter.")
 
@@ -156,6 +155,8 @@ def _judge(settings: Settings, state: Listed, filters: Filters, past: str | None
     if state is not Listed.HISTORY:
         if past:
             raise SettingsError("--ending and --since need --state history.")
+        # Of what left the store, the reason may be the note of an operator.
+        judge_reason(filters["reason"])
         return
     if any(map(filters.get, ("header", "min_size", "min_tries", "parked_after", "parked_before"))):
         options = "--header, --min-size, --min-tries, --parked-after and --parked-before"

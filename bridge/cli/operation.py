@@ -48,7 +48,7 @@ def at_matching(
         say("\n".join([*_sample(found), "Nothing was changed, because of --dry-run."]))
         return
     if found is None or not (found.done or found.skipped or found.state != "done"):
-        explain_nothing(settings, filters["route"], filters["reason"])
+        explain_nothing(settings, filters["route"])
         raise NotFound(f"No message matches that `postdate {verb.name}` changes. Nothing was done.")
     skipped = [("skipped", str(found.skipped))] if found.skipped else []
     facts(output, found.as_dict(), [(verb.done, str(found.done)), *skipped])

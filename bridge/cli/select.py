@@ -15,7 +15,7 @@ from bridge.core.errors import FINE, NOT_FOUND, REFUSED, SettingsError
 from bridge.operate.documents import VerbResult
 from bridge.operate.operator import Due, Operator
 from bridge.operate.remote import api_address
-from bridge.operate.select import no_store, read_ids, strange_filter
+from bridge.operate.select import no_store, read_ids, unknown_route
 from bridge.operate.verbs import Verb
 from bridge.settings import Settings
 from bridge.telemetry.printable import complain
@@ -48,12 +48,12 @@ async def _configured(operator: Operator, settings: Settings) -> list[str]:
     return list(settings.routes) if api_address() is None else [route.name for route in await operator.routes()]
 
 
-def explain_nothing(settings: Settings, route: str | None, reason: str | None) -> None:
-    """Explain why nothing was found. Raises ``SettingsError`` for a route that is not configured, and for a reason with
-    which none starts."""
-    names = [] if route is None else operate(settings, lambda operator: _configured(operator, settings))
-    if text := strange_filter(names, route, reason):
-        raise SettingsError(text)
+def explain_nothing(settings: Settings, route: str | None) -> None:
+    """Explain why nothing was found. Raises ``SettingsError`` for a route that is not configured."""
+    if route is not None:
+        names = operate(settings, lambda operator: _configured(operator, settings))
+        if route not in names:
+            raise SettingsError(unknown_route(names, route))
     if api_address() is None and (text := no_store(settings, route)):
         complain(f"Warning: {text[0].upper()}{text[1:]}.")
 

@@ -101,6 +101,14 @@ class ListQuery(MessageFilter):
     limit: int = Field(50, ge=1, le=200, description="messages on a page")
 
 
+class TimelineQuery(BaseModel):
+    """A span. An unknown parameter is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    span: Literal["1h", "6h", "24h", "7d"] = "1h"
+
+
 class BulkFilter(MessageFilter, Asked):
     """Which messages a bulk operation acts on."""
 

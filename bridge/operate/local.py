@@ -94,12 +94,21 @@ class LocalOperator:
         page = None if cursor else await find.with_key(desk, list(self._settings.routes), state, wanted)
         if page is None:
             page = await find.page(desk, state, wanted, find.read_cursor(cursor), limit)
+        if not (page.rows or page.after or cursor):
+            await self._judge_empty(wanted.base.route)
         return doc.MessageList(
             messages=[describe.message_of(row) for row in page.rows[:limit]],
             next=find.write_cursor(page.after),
             looked_at=page.looked_at,
             now_ms=now_ms,
         )
+
+    async def _judge_empty(self, route: str | None) -> None:
+        """Raise ``SettingsError`` for a route that neither the settings nor the store know."""
+        if route is None or route in self._settings.routes:
+            return
+        if route not in (await self._look.stats()).by_route:
+            raise SettingsError(unknown_route(self._settings.routes, route))
 
     async def messages(
         self, state: State, wanted: Criteria, progress: Progress = silent
@@ -116,6 +125,8 @@ class LocalOperator:
         desk = await self._stores.desk()
         now_ms = await desk.now_ms()
         page = await find.past_page(desk, wanted, find.read_cursor(cursor), limit)
+        if not (page.rows or page.after or cursor):
+            await self._judge_empty(wanted.route)
         reach = doc.HistoryFacts(
             keep_ms=desk.limits.keep_ms, max=desk.limits.most, since_ms=await desk.history_since_ms()
         )

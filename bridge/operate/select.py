@@ -13,8 +13,9 @@ from bridge.parking.identity import shard_of
 from bridge.settings import Settings
 from bridge.settings.mistakes import nearest
 
-#: The first words of reasons. A message that the store damaged has one that no broker and no stage gives.
-_REASONS = sorted((*ReasonKind, "damaged"))
+#: The first words of reasons. No broker and no stage gives that of a message that the store damaged, or that of a dead
+#: letter which the journal has without its reason.
+_REASONS = sorted((*ReasonKind, "damaged", "unknown"))
 
 
 def read_ids(texts: Sequence[str]) -> list[bytes]:
@@ -72,14 +73,10 @@ def unknown_route(routes: Collection[str], route: str) -> str:
     return f"Route {route!r} is not configured. {hint}"
 
 
-def strange_filter(routes: Collection[str], route: str | None, reason: str | None) -> str:
-    """Return why no message can match: the route is not one of ``routes``, or no reason starts like this; "" for
-    neither. Pure."""
-    if route is not None and route not in routes:
-        return unknown_route(routes, route)
+def judge_reason(reason: str | None) -> None:
+    """Raise ``SettingsError`` if no reason starts like this. Pure."""
     if reason and not any(word.startswith(reason) or reason.startswith(f"{word}:") for word in _REASONS):
-        return f"No reason starts with {reason!r}. Known reasons: {', '.join(_REASONS)}."
-    return ""
+        raise SettingsError(f"No reason starts with {reason!r}. Known reasons: {', '.join(_REASONS)}.")
 
 
 def no_store(settings: Settings, route: str | None = None) -> str:

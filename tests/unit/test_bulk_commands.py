@@ -16,7 +16,7 @@ import typer
 from structlog.testing import capture_logs
 
 from bridge.cli import acting, acts, export, listing, operation, orders, run_command, show
-from bridge.core.errors import FAILED, FINE, INTERRUPTED, NOT_FOUND, WRONG
+from bridge.core.errors import FAILED, FINE, INTERRUPTED, NOT_FOUND, WRONG, StoreUnavailable
 from bridge.core.state import State
 from bridge.desk.payload import Draft
 from bridge.http.app import create_app
@@ -189,6 +189,18 @@ def test_a_reason_alone_or_a_state_means_dead_letters(shell: Shell) -> None:
     assert shell("cancel", "--state", "dead", "--yes")[0] == FINE
     assert (shell.ids(), shell.ids(State.DEAD)) == ({waits}, set())
     assert first not in shell.ids()
+
+
+@pytest.mark.parametrize("words", [["retry", "--yes"], ["list"], ["list", "--state", "parked"]], ids=" ".join)
+def test_a_wrong_reason_is_a_mistake_also_while_the_store_does_not_answer(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("Redis does not answer")
+
+    monkeypatch.setattr(acting, "_operate", away)
+    assert shell(*words, "--reason", "nothing") == (WRONG, "")
+    assert shell.err.startswith(UNKNOWN_REASON)
 
 
 def test_a_list_that_the_limit_cuts_says_so_for_any_number(shell: Shell) -> None:

@@ -88,6 +88,19 @@ async def test_filters_restrict_a_list() -> None:
         assert (await client.get("/messages", 422, cursor="nonsense"))["detail"].startswith("The cursor")
 
 
+async def test_a_route_that_neither_settings_nor_store_know_is_a_mistake() -> None:
+    async with api() as client:
+        payload = pack(b"new", sized(b""), b"x")
+        await client.stores.store_one("removed", HOUR_MS, payload)
+        assert len((await client.get("/messages", route="removed"))["messages"]) == 1
+        for state in ("dead", "history"):
+            assert (await client.get("/messages", state=state, route="removed"))["messages"] == []
+            detail = (await client.get("/messages", 422, state=state, route="order"))["detail"]
+            assert detail == "Route 'order' is not configured. Did you mean 'orders'?"
+        await client.get("/messages", 422, route="order")
+        await client.get("/messages", 422, route="order", key="k")
+
+
 async def test_a_dead_letter_is_retried_once_and_a_parked_message_not() -> None:
     async with api() as client:
         dead = await client.bury()

@@ -631,6 +631,7 @@ async def test_the_timeline_has_what_is_due_in_each_step_after_now() -> None:
         assert told["due"][0]["at_ms"] == told["now_ms"]
         assert "overdue" not in told, "the page shows one number, that of the status"
         await client.get("/timeline", 422, span="2h")
+        await client.get("/timeline", 422, **{"from": "bad"})
 
 
 async def test_settings_are_shown_with_their_source_and_no_secret() -> None:
