@@ -282,6 +282,8 @@ class KafkaSource:
             try:
                 async with asyncio.timeout(_START_S):
                     await start(consumer, self._rules)
+                if _SUBJECT in self._health.troubles():  # it was that no broker answers
+                    self._health.say(_SUBJECT, "nothing is taken from Kafka yet: the consumer joins its group again")
                 consumer._client.cluster.add_listener(self._assignments.invalidate)
                 listener = RebalanceListener(partial(self.revoked, consumer), self.assigned)
                 self._subscribe = lambda: consumer.subscribe(pattern=self._intakes.pattern(), listener=listener)

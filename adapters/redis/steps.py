@@ -18,7 +18,7 @@ from bridge.parking.identity import arrived_ms_of
 log = structlog.get_logger("postdate")
 
 #: How long a step is reported: by ``check``, ``doctor`` and ``stats``, and in the health of the instances.
-STEP_SHOWN_MS, STEP_IN_HEALTH_MS = 24 * 3_600_000, 600_000
+STEP_SHOWN_MS, STEP_IN_HEALTH_MS = 24 * 3_600_000, 120_000
 #: A smaller step is in the log only: what it makes late counts as load elsewhere, too.
 _WORTH_MS = 10_000
 #: An instance sees a step within about a second. Until then it stamps arrivals by the clock before.
@@ -28,7 +28,10 @@ _PAGE, _READ_MAX = 2000, 1_000_000
 
 
 def step_in(made: Mapping[str, int], now_ms: int, shown_ms: int = STEP_SHOWN_MS) -> str:
-    """Describe the last step, without a full stop; "" if there was none within ``shown_ms``. Pure."""
+    """Describe the last step, without a full stop; "" if there was none within ``shown_ms``. Pure.
+
+    When the clock shows the moments again to which it was ahead, new messages have the stamps of those parked then.
+    """
     at_ms, by_ms = made.get("stepped_ms", 0), made.get("stepped_by_ms", 0)
     if not 0 <= now_ms - at_ms < shown_ms or abs(by_ms) < _WORTH_MS:
         return ""
@@ -36,12 +39,13 @@ def step_in(made: Mapping[str, int], now_ms: int, shown_ms: int = STEP_SHOWN_MS)
     if by_ms > 0:
         return f"Redis's clock stepped forward by {stepped}, to {at}. Messages due in between left at once"
     since, until = write_moment(made["stepped_from_ms"]), write_moment(made["stepped_to_ms"])
-    return (
-        f"Redis's clock stepped back by {stepped}, to {at}. "
-        f"Messages parked while it was ahead may wait {stepped} too long, where their delay counts from arrival: "
-        f"about {made['stepped_parked']} at that moment. "
-        f"`postdate list --parked-after {since} --parked-before {until}` lists those that still wait"
+    what = (
+        f"Redis's clock stepped back by {stepped}, to {at}. Messages parked while it was ahead, about "
+        f"{made['stepped_parked']}, may wait {stepped} too long where their delay counts from arrival"
     )
+    if now_ms >= made["stepped_from_ms"]:
+        return what
+    return f"{what}. Until {since}, `postdate list --parked-after {since} --parked-before {until}` lists them alone"
 
 
 def ahead(made: Mapping[str, int], now_ms: int, by_ms: int) -> tuple[int, int]:

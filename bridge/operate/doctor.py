@@ -142,7 +142,7 @@ def judged_rates(found: Stats, rates: Mapping[str, float]) -> Iterator[CheckResu
     """Name the routes whose ``max_rate`` is too low. Pure."""
     for text in slow_routes(found, rates):
         route, _, what = text.partition(": ")
-        yield warn(route, what, "Raise its max_rate, or let its producers send less")
+        yield warn(route, what, "A backlog ends by itself. Else raise its max_rate, or let its producers send less")
 
 
 def judged_orders(found: Stats, orders: RouteOrders) -> Iterator[CheckResult]:

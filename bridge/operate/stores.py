@@ -138,13 +138,14 @@ class Look:
 
     def _without_step(self, found: Stats) -> Stats:
         """Let instances run for ``_BEAT_S`` more that ran a moment ago, and that have been silent since long before
-        that by the store's clock: it has stepped, and they have not reported since."""
+        that by the store's clock, or will be: it has stepped, and they have not reported since."""
         now_s, ran = time.monotonic(), self._ran
         kept = {
             name: ran[name]
             for name, ms in found.silent.items()
             if name in ran
-            and (passed_s := now_s - ran[name][1]) < _BEAT_S < ms / 1000 - ttl_of(ran[name][0]) / 1000 - passed_s
+            and (passed_s := now_s - ran[name][1]) < _BEAT_S
+            and not 0 < ms / 1000 - ttl_of(ran[name][0]) / 1000 < passed_s + _BEAT_S
         }
         self._ran = {name: (report, now_s) for name, report in found.instances.items()} | kept
         if not kept:

@@ -103,7 +103,11 @@ class JournalWriter:
                     moves = await self._write_some(end, moves)
         except StoreUnavailable as error:
             self.errors += 1
-            text = f"messages that are not in the journal yet: {self.unwritten}. {error}" if self._waiting else ""
+            text = (
+                f"messages of an instance that are not in the journal yet: {self.unwritten}. {error}"
+                if self._waiting
+                else ""
+            )
             self._health.say(JOURNAL_WRITE, text, cause=str(error))
             raise
         self._health.say(JOURNAL_WRITE, "")

@@ -26,6 +26,7 @@ def silent_b(ms: int) -> Stats:
         pytest.param([(0.0, BOTH), (0.5, silent_b(21_000))], [], id="a clock that stepped"),
         pytest.param([(0.0, BOTH), (0.5, silent_b(21_000)), (1.1, silent_b(21_600))], [], id="looked at twice"),
         pytest.param([(0.0, BOTH), (0.5, silent_b(21_000)), (2.1, silent_b(22_600))], ["b"], id="and it died"),
+        pytest.param([(0.0, BOTH), (0.5, silent_b(5_000))], [], id="a clock that stepped back"),
         pytest.param([(0.0, BOTH), (0.5, silent_b(5_400))], ["b"], id="it died"),
         pytest.param([(0.0, BOTH), (60.0, silent_b(64_000))], ["b"], id="it died between two looks"),
         pytest.param([(0.0, silent_b(21_000))], ["b"], id="it never ran"),

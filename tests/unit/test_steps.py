@@ -18,11 +18,14 @@ BACK = {
 
 def test_a_step_back_names_the_messages_that_were_parked_meanwhile_and_the_command_that_lists_them() -> None:
     assert step_in(BACK, NOW_MS + 1) == (
-        "Redis's clock stepped back by 1h, to 2027-01-15T08:00:00.000Z. "
-        "Messages parked while it was ahead may wait 1h too long, where their delay counts from arrival: about 255 at "
-        "that moment. `postdate list "
-        "--parked-after 2027-01-15T08:59:52.000Z --parked-before 2027-01-15T09:00:00.000Z` lists those that still wait"
+        "Redis's clock stepped back by 1h, to 2027-01-15T08:00:00.000Z. Messages parked while it was ahead, about 255, "
+        "may wait 1h too long where their delay counts from arrival. Until 2027-01-15T08:59:52.000Z, `postdate list "
+        "--parked-after 2027-01-15T08:59:52.000Z --parked-before 2027-01-15T09:00:00.000Z` lists them alone"
     )
+
+
+def test_new_messages_have_the_stamps_of_those_when_the_clock_shows_their_moments_again() -> None:
+    assert "`" not in step_in(BACK, BACK["stepped_from_ms"])
 
 
 def test_a_step_forward_says_that_messages_left_at_once() -> None:

@@ -105,13 +105,13 @@ class TestReport:
         troubles = {
             "rabbitmq intake": "nothing is taken from RabbitMQ: no answer",
             "rabbitmq publish": "nothing is published: no answer",
-            "journal write": "messages that are not in the journal yet: 3: it is locked",
+            "journal write": "messages of an instance that are not in the journal yet: 3: it is locked",
             "kafka front": "a warning of the topology",
         }
         report = {"able": False, "health": "x", "troubles": troubles}
         text, then = after(LastReport(4, False), replace(CALM, instances={"a-1": report}))
         assert text == (
-            "postdate: Messages that are not in the journal yet: 3: it is locked. "
+            "postdate: Messages of an instance that are not in the journal yet: 3: it is locked. "
             "Nothing is taken from RabbitMQ: no answer."
         )
         assert after(then, replace(CALM, instances={"a-1": report}))[0] == ""
