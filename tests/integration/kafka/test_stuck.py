@@ -73,7 +73,8 @@ async def test_a_hanging_consumer_is_reported_and_replaced(topics: Topics, monke
         assert delivery.payload.endswith(b"1")
         assert len(consumers.made) == 2
         words = "nothing is taken from Kafka: records are waiting and the consumer fetches none. postdate replaces it"
-        assert [text for text in said if text] == [words]
+        joins = "nothing is taken from Kafka yet: the consumer joins its group again"
+        assert [text for text in said if text] == [words, joins]
         await until(lambda: source.health.sentence() == "All well.", source.health.sentence())
 
 
