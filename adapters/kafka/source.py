@@ -193,6 +193,8 @@ class KafkaSource:
         self._released = asyncio.Event()
         self._careful_until = 0.0
         self._took_at = 0.0
+        #: Since when no broker has answered the consumer (monotonic, s); 0 while one does. It outlives a consumer.
+        self._silent_s = 0.0
         self._rate = Throughput()
         self._closed_routes: frozenset[str] = frozenset()
         self._paused: set[TopicPartition] = set()
@@ -282,7 +284,7 @@ class KafkaSource:
             try:
                 async with asyncio.timeout(_START_S):
                     await start(consumer, self._rules)
-                if _SUBJECT in self._health.troubles():  # it was that no broker answers
+                if self._silent_s:
                     self._health.say(_SUBJECT, "nothing is taken from Kafka yet: the consumer joins its group again")
                 consumer._client.cluster.add_listener(self._assignments.invalidate)
                 listener = RebalanceListener(partial(self.revoked, consumer), self.assigned)
@@ -524,20 +526,22 @@ class KafkaSource:
 
     async def _watch(self, consumer: AIOKafkaConsumer) -> None:
         """Check the topics, and end the session of a consumer that hangs."""
-        stuck, silent_s = ConsumerWatchdog(consumer), 0.0
+        stuck = ConsumerWatchdog(consumer)
         self._topics.forget()
         await answers(consumer._client, _ANSWER_S)  # opens its connections while all is well
         while True:
-            await asyncio.sleep(_WATCH_AWAY_S if silent_s else _WATCH_S)
+            await asyncio.sleep(_WATCH_AWAY_S if self._silent_s else _WATCH_S)
             if not await answers(consumer._client, _ANSWER_S):
                 self._topics.forget()
                 error = BrokerUnavailable(f"no broker of {self._rules.bootstrap_servers} answers")
-                silent_s = silent_s or time.monotonic()
-                if time.monotonic() - silent_s >= _WATCH_S:  # aiokafka may hang after a broker restart, so replace it
+                self._silent_s = self._silent_s or time.monotonic()
+                if (
+                    time.monotonic() - self._silent_s >= _WATCH_S
+                ):  # aiokafka may hang after a broker restart, so replace it
                     raise error
                 self._health.say(_SUBJECT, f"nothing is taken from Kafka: {error}")
                 continue
-            silent_s = 0.0
+            self._silent_s = 0.0
             if self._joined:
                 self._health.say(_SUBJECT, "")
             self._old.note_ends(consumer, self._parts)

@@ -73,8 +73,7 @@ async def test_a_hanging_consumer_is_reported_and_replaced(topics: Topics, monke
         assert delivery.payload.endswith(b"1")
         assert len(consumers.made) == 2
         words = "nothing is taken from Kafka: records are waiting and the consumer fetches none. postdate replaces it"
-        joins = "nothing is taken from Kafka yet: the consumer joins its group again"
-        assert [text for text in said if text] == [words, joins]
+        assert [text for text in said if text] == [words]
         await until(lambda: source.health.sentence() == "All well.", source.health.sentence())
 
 
@@ -161,6 +160,26 @@ async def test_brokers_that_answer_again_end_the_sentence_within_two_seconds(
         there, healed = True, time.monotonic()
         await until(lambda: source.health.sentence() == "All well.", source.health.sentence())
         assert time.monotonic() - healed < 2 * source_module._WATCH_AWAY_S
+
+
+@pytest.mark.usefixtures("quick")
+async def test_after_an_outage_a_new_consumer_says_that_it_joins_its_group(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = False
+
+    async def answers(*_: object) -> bool:
+        return there
+
+    topic = await topics.make("intake")
+    async with Source(topics, topic, [topic]) as source:
+        monkeypatch.setattr(source_module, "answers", answers)
+        await until(lambda: "no broker of" in source.health.sentence(), source.health.sentence())
+        await until(lambda: "the consumer joins its group again" in source.health.sentence(), source.health.sentence())
+        there = True
+        await until(lambda: source.health.sentence() == "All well.", source.health.sentence())
+        await topics.write(topic, [small(0)])
+        await source.take(1)
 
 
 @pytest.mark.usefixtures("quick")
