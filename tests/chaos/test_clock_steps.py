@@ -137,6 +137,7 @@ def test_what_was_parked_while_the_clock_was_ahead_is_counted_listed_and_moved(
     moved_clock.set(0)
     sentence = "about 30, may wait 1h too long where their delay counts from arrival. Until "
     bridge.wait_log(sentence)
+    wait_for(lambda: "store clock" in bridge.report().get("troubles", {}), "its next beat reports that")
     publish(line, 200, 7_200_000, 5)
     wait_for(lambda: line.waiting() == 40, "the messages after it are parked")
     for command in ("stats", "check", "doctor"):
