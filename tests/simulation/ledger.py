@@ -137,11 +137,12 @@ class Ledger:
         )
 
     def _looks_younger(self, number: int, message: Published) -> bool:
-        """By the moments in their ids."""
+        """By the moments in their ids: after a step back, an instance goes on from the latest moment that it saw."""
         before, after = self.accepted.get(message.number), self.accepted.get(number)
         if before is None or after is None or not (self.plan.auto or self.world.restores):
             return False
-        return after.at_s < before.at_s and after.at_ms > before.at_ms  # the store's clock stepped back in between
+        shown_ms = self.world.store.clock.highest_ms(0.0, after.at_s)
+        return after.at_s < before.at_s and shown_ms > before.at_ms
 
     def _carried_out_late(self, number: int, message: Published) -> bool:
         before, after = self.accepted.get(message.number), self.accepted.get(number)
