@@ -535,9 +535,8 @@ class KafkaSource:
                 self._topics.forget()
                 error = BrokerUnavailable(f"no broker of {self._rules.bootstrap_servers} answers")
                 self._silent_s = self._silent_s or time.monotonic()
-                if (
-                    time.monotonic() - self._silent_s >= _WATCH_S
-                ):  # aiokafka may hang after a broker restart, so replace it
+                # aiokafka may hang after a broker restart, so replace the consumer.
+                if time.monotonic() - self._silent_s >= _WATCH_S:
                     raise error
                 self._health.say(_SUBJECT, f"nothing is taken from Kafka: {error}")
                 continue
