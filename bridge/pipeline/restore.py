@@ -130,7 +130,7 @@ class Restorer:
             async with self._turn(order, restored, progress):
                 # A preview may count what is about to be parked; a restore would park it twice.
                 hold = partial(self._take_turn, restored, progress)
-                missing = await (self._absent(rows) if order.dry_run else self.missing(rows, began_s, hold))
+                missing = await (self._absent(rows, False) if order.dry_run else self.missing(rows, began_s, hold))
                 absent = {row.id for row in missing}
                 there = await self._moves.known([row.id for row in rows if row.id not in absent])
                 now_ms = await self._desk.now_ms()
@@ -196,18 +196,19 @@ class Restorer:
         absent, stalls = list(rows), 0
         while True:
             asked_s = time.monotonic()
-            absent = await self._absent(absent)
+            settled = asked_s >= began_s + _SETTLE_S
+            absent = await self._absent(absent, settled)
             now_s = time.monotonic()
             if now_s > asked_s + _STALLED_S and stalls < _STALLS:
-                began_s, stalls = now_s, stalls + 1
+                began_s, stalls, settled = now_s, stalls + 1, False
             # A row says that its message ended only after it was parked: no instance is about to park it.
-            if all(row.state.ended for row in absent) or now_s >= began_s + _SETTLE_S:
+            if settled or all(row.state.ended for row in absent):
                 return absent
-            await asyncio.sleep(min(_LOOK_S, began_s + _SETTLE_S - now_s))
+            await asyncio.sleep(max(0.0, min(_LOOK_S, began_s + _SETTLE_S - now_s)))
             if hold is not None:
                 await hold()
 
-    async def _absent(self, rows: Sequence[JournalMessage]) -> list[JournalMessage]:
+    async def _absent(self, rows: Sequence[JournalMessage], settled: bool) -> list[JournalMessage]:
         known = await self._moves.known([row.id for row in rows])
         absent = [row for row in rows if row.id not in known]
         if not absent:
@@ -219,18 +220,22 @@ class Restorer:
                 replace(now[row.id], envelope=row.envelope)
                 for row in absent
                 if row.id in now and now[row.id].state is row.state
-            ]
+            ],
+            settled,
         )
 
-    async def _parked_once(self, rows: Sequence[JournalMessage]) -> list[JournalMessage]:
+    async def _parked_once(self, rows: Sequence[JournalMessage], settled: bool) -> list[JournalMessage]:
         """Return the rows without those whose record was parked under another id. Delete these: their instance died
-        before it could, or the store lost the message and the record was read again."""
+        before it could, or the store lost the message and the record was read again. Until the rows have ``settled``, a
+        call may still delete either of two that wait, because the store skips its record: both stay."""
         pairs = await self._journal.rivals([row.id for row in rows if not row.state.ended])
         known = await self._moves.known([other.id for _, other in pairs]) if pairs else set()
         stale = {
             message_id
             for message_id, other in pairs
-            if other.id in known or other.state not in (Written.WAITING, Written.DEAD) or other.id < message_id
+            if other.id in known
+            or other.state not in (Written.WAITING, Written.DEAD)
+            or (settled and other.id < message_id)
         }
         if stale:
             await self._journal.drop(list(stale))

@@ -627,24 +627,6 @@ class TestRestore:
         assert await restored(fresh, journal, order) == counted(2, parked=2)
         assert asyncio.get_running_loop().time() - began_s >= 0.05
 
-    @pytest.mark.parametrize("lost", [False, True])
-    async def test_a_row_whose_record_was_parked_under_another_id_is_no_loss(
-        self, journal: MemoryJournal, lost: bool
-    ) -> None:
-        """An instance died before it could delete the row, and two rows of one record are left."""
-        house = await opened(journal, before=True)
-        house.source.feed(b"a", {"x-delay": HOUR_MS}, order_key=LOG, origin=(LOG, 0))
-        await house.park()
-        (row,) = await journal.page(JournalFilter(), START, 10)
-        other = Ids("bbbbbb").next(house.clock.now_ms(), 0)
-        await journal.propose([JournalEntry(other, row.due_ms, row.envelope, (LOG, 0))])
-        assert await waiting(journal) == ["a", "a"]
-        if lost:
-            house = await emptied(house, journal, before=True)
-        await restored(house, journal)
-        assert await waiting(journal) == ["a"]
-        assert house.parked() == 1
-
     async def test_the_youngest_message_of_a_key_wins(self, journal: MemoryJournal) -> None:
         house = await opened(journal)
         house.source.feed(b"o", {"x-delay": HOUR_MS, "x-delay-key": "k"})
@@ -723,12 +705,12 @@ class TestRestore:
     ) -> None:
         looks, look = 0, Restorer._absent
 
-        async def slowly(self: Restorer, rows: Sequence[JournalMessage]) -> list[JournalMessage]:
+        async def slowly(self: Restorer, rows: Sequence[JournalMessage], settled: bool) -> list[JournalMessage]:
             nonlocal looks
             looks += 1
             fresh.clock.advance(20_000)
             assert not await self._desk.lead("restore page", "another", 1000)
-            return await look(self, rows)
+            return await look(self, rows, settled)
 
         house = await opened(journal)
         house.publish("a", HOUR_MS)
