@@ -86,6 +86,7 @@ FOUND_WITH_A_JOURNAL = (
     9002875,
     9018213,
     9040232,
+    9045003,
     1044907943259,
 )
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.

@@ -53,6 +53,8 @@ def _look_at_tiers(world: World) -> None:
         whole = [(key, row.message) for key, row in rows.items() if row.message.envelope]
         ended = [(key, message) for key, message in whole if message.state.ended or key in left]
         elsewhere = {*kept.values(), *(world.number_of(key, message.envelope) for key, message in ended)}
+        if world.turns_lost:  # a restore filled a store that was emptied meanwhile: what left first is in no log
+            elsewhere |= {arrival.number for arrival in world.broker.arrived}
         neither = [number for number in neither if number not in elsewhere and not world.behind_its_row(number)]
     now_s = world.loop.time()
     if now_s > max(world.faults_end_s, LOAD_S) + ADOPTED_S and (without := _without_a_row(world)):
