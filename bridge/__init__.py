@@ -29,7 +29,8 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
                   ``leases`` (shards and claims this instance holds), ``unopened`` (what cannot be read), ``ordered``
                   (what operators ordered), ``gate`` (paused routes and rates), ``full`` (routes at max_parked),
                   ``fan_out`` (several destinations), ``history`` (what left the store), ``relay``, ``putback``
-                  (messages that come back with an id of their own), ``tiers`` (the journal alone has them)
+                  (messages that come back with an id of their own). For the journal: ``journaled`` (the way in),
+                  ``move_tail`` (moves), ``journal_watch`` (losses), ``restore``, ``tiers`` (the cold tier)
 - ``process/``    the loops of one process, its share of the shards (``members`` agrees and renews leases, ``deal``
                   computes), its workers, the HTTP process beside it (``frames`` is the line to that), reloads
 - ``app/``        settings in, a service out: wiring, canaries, what is declared and surveyed at a start; ``brokers`` is
