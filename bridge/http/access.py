@@ -13,7 +13,7 @@ import ipaddress
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Set
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
@@ -23,6 +23,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import structlog
 from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -59,6 +60,8 @@ BODY_MAX, BULK_MAX = 64 * 1024, 1024 * 1024
 #: Bodies that arrive at one time, and the bytes of all bodies whose requests are not answered yet.
 BODIES_MAX, BODIES_BYTES = 64, 32 * 1024 * 1024
 _PARAMETERS_MAX = 100
+#: As much of an unknown parameter's name is repeated.
+_NAME_MAX = 100
 #: Members of one JSON object. A larger one would make as many mistakes to report.
 _MEMBERS_MAX = 1000
 _ABSOLUTE = re.compile(rb"https?://([^/]*)", re.IGNORECASE)
@@ -125,12 +128,12 @@ class _PlainRequest(Request):
 
 
 class GuardedRoute(APIRoute):
-    """A route with a role. It is checked before the body is read. A parameter may be given once."""
+    """A route with a role. It is checked before the body is read. A parameter must be known, and may be given once."""
 
     role = Role.ADMIN
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler = super().get_route_handler()
+        handler, known = super().get_route_handler(), self._parameters()
 
         async def guarded(request: Request) -> Response:
             caller = caller_of(request)
@@ -140,9 +143,21 @@ class GuardedRoute(APIRoute):
             given = request.query_params
             if twice := [name for name in given if len(given.getlist(name)) > 1]:
                 raise Problem(422, f"The parameter {twice[0]} is given more than once. Only the last would count.")
+            if unknown := sorted(given.keys() - known):
+                names = ", ".join(sorted(known)) or "none"
+                raise Problem(422, f"There is no parameter {unknown[0][:_NAME_MAX]!r} here. Parameters: {names}.")
             return await handler(_PlainRequest(request.scope, request.receive))
 
         return guarded
+
+    def _parameters(self) -> Set[str]:
+        """Return the names of the parameters after the question mark."""
+        found: set[str] = set()
+        for param in self.dependant.query_params:
+            kind = param.field_info.annotation
+            is_model = isinstance(kind, type) and issubclass(kind, BaseModel)
+            found |= kind.model_fields.keys() if is_model else {param.alias}
+        return found
 
 
 def router(role: Role, tag: str, prefix: str = "/api/v1") -> APIRouter:

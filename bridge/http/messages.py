@@ -22,7 +22,7 @@ from bridge.operate.documents import MessageDetails, MessageLife, MessageList, S
 from bridge.operate.find import Criteria, in_the_api, read_criteria
 from bridge.operate.moments import read_due
 from bridge.operate.operator import Due
-from bridge.operate.select import read_ids
+from bridge.operate.select import judge_reason, read_ids
 from bridge.operate.verbs import CANCEL, VERBS, Verb
 from bridge.telemetry.printable import as_sentence
 
@@ -49,6 +49,7 @@ async def list_messages(here: Here, who: Who, asked: Annotated[ListQuery, Query(
         wanted_past = PastFilter(past.route, past.key, None, None, past.due_from_ms, past.due_before_ms, past.reason)
         async with here.looking():
             return reply(await operator.past_page(wanted_past, asked.cursor, asked.limit))
+    judge_reason(asked.reason)  # of what left the store, it may be the note of an operator
     judge_header(here, who, wanted)
     async with here.looking():
         return reply(await operator.page(State(asked.state), wanted, asked.cursor, asked.limit))

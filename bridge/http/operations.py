@@ -20,7 +20,7 @@ from bridge.operate.find import in_the_api
 from bridge.operate.moments import read_due
 from bridge.operate.operator import Due
 from bridge.operate.restoring import read_order
-from bridge.operate.select import read_ids
+from bridge.operate.select import judge_reason, read_ids
 from bridge.operate.verbs import RESTORE, Verb, verb_of
 
 #: A dry run of a restore that takes longer is cut. It waits 2 s for young messages to be parked.
@@ -65,6 +65,7 @@ def _chosen(here: Backend, who: Caller, asked: Bulk, verb: Verb, now_ms: int) ->
     if state not in verb.states:
         fit = " or ".join(state.value for state in verb.states)
         raise SettingsError(f"The verb {verb.name} needs messages in the state {fit}. Set filter.state.")
+    judge_reason(given.reason)
     wanted = criteria(now_ms, given)
     judge_header(here, who, wanted)
     what = json.dumps({"state": state.value, **given.model_dump(exclude_defaults=True)})

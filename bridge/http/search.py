@@ -36,9 +36,10 @@ async def search(
 
 
 @reads.get("/dead/reasons", summary="Count dead letters by reason", responses={200: {"model": Anything}, **problems()})
-async def dead_reasons(here: Here, route: Text = None) -> Response:
+async def dead_reasons(here: Here, who: Who, route: Text = None) -> Response:
     """Count the dead letters by the kind of their reason. A count that takes too long is partial: not complete."""
     if route and route not in here.settings.routes:
+        await here.operator(who).judge_empty(route)
         return reply(await _reasons(here, route))
     return reply(await here.kept.get(f"reasons {route}", _COUNTED_S, partial(_reasons, here, route)))
 

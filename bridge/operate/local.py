@@ -95,7 +95,7 @@ class LocalOperator:
         if page is None:
             page = await find.page(desk, state, wanted, find.read_cursor(cursor), limit)
         if not (page.rows or page.after or cursor):
-            await self._judge_empty(wanted.base.route)
+            await self.judge_empty(wanted.base.route)
         return doc.MessageList(
             messages=[describe.message_of(row) for row in page.rows[:limit]],
             next=find.write_cursor(page.after),
@@ -103,9 +103,9 @@ class LocalOperator:
             now_ms=now_ms,
         )
 
-    async def _judge_empty(self, route: str | None) -> None:
+    async def judge_empty(self, route: str | None) -> None:
         """Raise ``SettingsError`` for a route that neither the settings nor the store know."""
-        if route is None or route in self._settings.routes:
+        if not route or route in self._settings.routes:
             return
         if route not in (await self._look.stats()).by_route:
             raise SettingsError(unknown_route(self._settings.routes, route))
@@ -126,7 +126,7 @@ class LocalOperator:
         now_ms = await desk.now_ms()
         page = await find.past_page(desk, wanted, find.read_cursor(cursor), limit)
         if not (page.rows or page.after or cursor):
-            await self._judge_empty(wanted.route)
+            await self.judge_empty(wanted.route)
         reach = doc.HistoryFacts(
             keep_ms=desk.limits.keep_ms, max=desk.limits.most, since_ms=await desk.history_since_ms()
         )
@@ -152,6 +152,8 @@ class LocalOperator:
         found = await where_is(desk, [route] if route else list(self._settings.routes), text.encode())
         rows = [describe.message_of(row) for row in found.rows if not route or row.route == route]
         past = [describe.past_of(entry) for entry in found.past if not route or entry.route == route]
+        if not (rows or past):
+            await self.judge_empty(route)
         return doc.SearchResult(found=[*rows, *past], text=found.text, now_ms=await desk.now_ms())
 
     async def show(self, message_id: str, whole: bool = False) -> doc.MessageDetails:

@@ -32,6 +32,27 @@ async def test_a_filter_that_is_given_twice_or_has_a_mistake_in_its_name_is_refu
         await client.get("/messages", 422, header=["nope=1", "tenant=globex"])
 
 
+async def test_a_filter_that_can_find_nothing_and_an_unknown_parameter_are_mistakes() -> None:
+    async with api() as client:
+        await client.bury()
+        assert (await client.get("/messages", 422, state="dead", reason="nope"))["detail"].startswith(
+            "No reason starts with 'nope'. Known reasons: bad_header,"
+        )
+        assert (await client.get("/messages", state="history", reason="a note"))["messages"] == []
+        body = {"verb": "retry", "dry_run": True, "filter": {"reason": "nope"}}
+        assert "Known reasons" in (await client.call("POST", "/bulk", 422, body))["detail"]
+        for path, more in (("/dead/reasons", {}), ("/search", {"q": "order-1"})):
+            assert (await client.get(path, 422, route="order", **more))["detail"] == (
+                "Route 'order' is not configured. Did you mean 'orders'?"
+            )
+            assert await client.get(path, route="", **more)
+        for path, known in (("/status", "routes"), ("/search", "q, route"), ("/instances", "none")):
+            assert (await client.get(path, 422, q="x", rout="orders"))["detail"] == (
+                f"There is no parameter {'rout' if known[0] == 'q' else 'q'!r} here. Parameters: {known}."
+            )
+        await client.call("DELETE", "/messages/1gd4r5kq2000ab3c9d00?resaon=x", 422)
+
+
 async def test_a_scheduled_message_is_listed_shown_rescheduled_delivered_and_cancelled() -> None:
     async with api(Role.OPERATOR) as client:
         message_id = await client.schedule(key="order-1")
