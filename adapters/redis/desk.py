@@ -267,6 +267,7 @@ class RedisDesk(RedisPast):
             guard.loss_in(made, now_ms, guard.LOSS_IN_HEALTH_MS, self._broker),
             made.get("restored_ms", 0),
             guard.still_lost(made),
+            not made,
         )
 
     async def orders(self) -> RouteOrders:

@@ -150,7 +150,8 @@ class Stats:
     Where the store ``refuses_writes``, instances cannot report, so none may be listed though some run.
     ``lost_ms``: when the store last came back without messages that it had; 0 if it did not, or all were restored.
     ``loss`` says so while it is a trouble, "" if not. ``still_lost``: about how many are not back. ``restored_ms``:
-    when a restore last brought back everything; 0 if none did.
+    when a restore last brought back everything; 0 if none did. ``blank``: no instance has used the store, or it was
+    emptied a moment ago. ``shrunk``: it counts less than a moment ago, and no instance has noted a loss yet.
     ``reported`` is what the webhook has reported, as ``note_reported`` kept it; empty if nothing was.
     ``lost`` has the instances that were lost, as ``lost_instances`` returns them. ``orders`` are those of the routes.
     """
@@ -180,6 +181,8 @@ class Stats:
     loss: str = ""
     restored_ms: int = 0
     still_lost: int = 0
+    blank: bool = False
+    shrunk: bool = False
 
     @property
     def restored_ago_ms(self) -> float:
@@ -325,6 +328,7 @@ def together(stats: Sequence[Stats]) -> Stats:
         loss=_losses([store for store in stats if store.loss]),
         restored_ms=max(store.restored_ms for store in stats),
         still_lost=sum(store.still_lost for store in stats if store.loss),
+        blank=all(store.blank for store in stats),
     )
 
 

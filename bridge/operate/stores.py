@@ -45,6 +45,8 @@ _AGAIN_S = 0.5
 _AWAY_S = 2.0
 #: An instance reports once a second. After this time a running one has.
 _BEAT_S = 2.0
+#: Instances note a loss of the store within a second. After this time none runs.
+_NOTED_S = 5.0
 
 
 class Stores(Protocol):
@@ -83,6 +85,9 @@ class Look:
         self._back_s = -math.inf
         #: The instances that ran at the last look, with their reports, and when that was seen (monotonic, s).
         self._ran: Mapping[str, tuple[Mapping[str, object], float]] = {}
+        #: What the store had counted at the last look that saw no loss, what it said of one, and when (monotonic, s).
+        self._counted: tuple[int, str, float] = 0, "", -math.inf
+        self._lost_s = -math.inf
 
     def unanswered_s(self) -> float:
         """Return for how long the store has not answered: since the first question after its last answer."""
@@ -125,7 +130,7 @@ class Look:
         found: Stats | PostdateError | None = None
         self._asked_s = time.monotonic() if self._asked_s is None else self._asked_s
         try:
-            found = self._without_step(await (await self._stores.desk()).stats())
+            found = self._with_those_that_ran(self._with_loss(await (await self._stores.desk()).stats()))
             if self._at and self.unanswered_s() > _AWAY_S:  # a first answer may be late, and ends no outage
                 self._back_s = time.monotonic()
             self._asked_s = None  # although no caller may have waited for it
@@ -136,9 +141,10 @@ class Look:
             if self._looking is asyncio.current_task():
                 self._found, self._at, self._looking = found, time.monotonic(), None
 
-    def _without_step(self, found: Stats) -> Stats:
-        """Let instances run for ``_BEAT_S`` more that ran a moment ago, and that have been silent since long before
-        that by the store's clock, or will be: it has stepped, and they have not reported since."""
+    def _with_those_that_ran(self, found: Stats) -> Stats:
+        """Let instances run for ``_BEAT_S`` more that ran a moment ago, and have not reported since because the store
+        lost their reports. So too those that have been silent since long before that by the store's clock, or will be:
+        it has stepped."""
         now_s, ran = time.monotonic(), self._ran
         kept = {
             name: ran[name]
@@ -147,11 +153,24 @@ class Look:
             and (passed_s := now_s - ran[name][1]) < _BEAT_S
             and not 0 < ms / 1000 - ttl_of(ran[name][0]) / 1000 < passed_s + _BEAT_S
         }
-        self._ran = {name: (report, now_s) for name, report in found.instances.items()} | kept
+        if now_s - self._lost_s < _BEAT_S:
+            kept |= {name: ran[name] for name in ran if name not in found.silent and now_s - ran[name][1] < _BEAT_S}
+        self._ran = kept | {name: (report, now_s) for name, report in found.instances.items()}
         if not kept:
             return found
         silent = {name: ms for name, ms in found.silent.items() if name not in kept}
         return replace(found, instances={name: report for name, (report, _) in self._ran.items()}, silent=silent)
+
+    def _with_loss(self, found: Stats) -> Stats:
+        """Mark a store that counts less than before, until an instance has noted the loss."""
+        count, now_s = sum(found.ever.values()), time.monotonic()
+        before, loss, at_s = self._counted
+        if count < before:
+            self._lost_s = now_s
+            if found.loss in ("", loss) and now_s - at_s < _NOTED_S:
+                return replace(found, shrunk=True)
+        self._counted = count, found.loss, now_s
+        return found
 
     def forget(self) -> None:
         """Look again at the next request: a look that is under way may not see what was just done."""

@@ -24,6 +24,11 @@ STALE_S = 5.0
 LATE_MS, FAILED_MS = 1000, 10_000
 #: Held by ``max_rate`` for longer is a warning. The alerts PostdateOverdue and PostdateRateTooLow have the same time.
 HELD_LONG_MS = 30_000
+#: Stands for a loss that no instance has noted yet.
+_SHRUNK = (
+    "Redis counts less than a moment ago: it was emptied, or replaced by an older copy of its data. How many messages "
+    "are lost is not known yet"
+)
 #: An instance looks for a loss every 5 s, and such a look takes 6 s. What it said before a restore is over.
 _RESTORED_MS = 15_000
 #: The subjects of warnings: refused messages wait for their next try, or a deleted queue is consumed again.
@@ -187,9 +192,13 @@ def _judged(known: Known) -> Overall:
         instances = [_without_past(instance, known, known.stats) for instance in instances]
     processes = [*instances, *_parents(known)]
     silent = _silent([process for process in processes if process.silent])
-    faults = [*_away(known), *_alone(known, instances), *silent, *_lost(known)]
+    loss = list(_loss(known))
+    faults = [*_away(known), *_alone(known, instances), *silent, *_lost(known), *loss]
     heard = (process.faults for process in processes if not process.silent)
-    reported = _merged(fault for found in heard for fault in found if not _repeats(known, fault))
+    same = str(STORE_CONTENTS) if loss else None  # the store says it for all instances
+    reported = _merged(
+        fault for found in heard for fault in found if not _repeats(known, fault) and fault.subject != same
+    )
     if any(makes_late(fault.subject) for fault in (*faults, *reported)):
         reported = [fault for fault in reported if fault.subject != str(OVERDUE)]
     faults += [fault for fault in reported if not _warns(fault)]
@@ -377,8 +386,18 @@ def _merged(faults: Iterable[Fault]) -> list[Fault]:
 
 def _alone(known: Known, instances: Sequence[InstanceVerdict]) -> Iterator[Fault]:
     """Say that nothing is delivered because no instance runs, nor starts on this machine."""
-    if known.stats is not None and known.stored and not instances and not known.unready:
-        yield Fault("", "instance", f"no instance is running. {_START}")
+    found = known.stats
+    if found is None or not known.stored or instances or known.unready:
+        return
+    if found.shrunk or (found.loss and found.now_ms - found.lost_ms < STALE_S * 1000):
+        return  # the loss took their reports, too
+    which = ", or Redis was emptied a moment ago" if found.blank else ""
+    yield Fault("", "instance", f"no instance is running{which}. {_START}")
+
+
+def _loss(known: Known) -> Iterator[Fault]:
+    if known.stats is not None and (text := _SHRUNK if known.stats.shrunk else known.stats.loss):
+        yield Fault("", str(STORE_CONTENTS), text)
 
 
 def _lost(known: Known) -> Iterator[Fault]:

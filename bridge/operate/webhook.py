@@ -133,7 +133,7 @@ def news_of(
 ) -> list[News]:
     """Return what changed since ``before``, for the instance that leads. ``troubles`` has the sentences of the servers,
     ``full`` that of a full store. Overdue are routes with messages that were due ``after_ms`` ago. Pure."""
-    news = [*_of_store(before, now, full), *_of_loss(before, now)]
+    news = [*_of_store(before, now, full), *_of_loss(before, now, found)]
     for server in sorted(now.servers - before.servers):
         news.append(News(server, as_sentence(troubles[server])))
     for server in sorted(before.servers - now.servers):
@@ -172,11 +172,15 @@ def _of_store(before: LastReport, now: LastReport, full: str = "") -> Iterator[N
         yield News("full", "The store has room again.")
 
 
-def _of_loss(before: LastReport, now: LastReport) -> Iterator[News]:
+def _of_loss(before: LastReport, now: LastReport, found: Stats) -> Iterator[News]:
     if now.lost_ms > before.lost_ms and before.dead_ever is not None:  # of two stores, one may be restored first
         yield News("loss", f"The store lost messages at {write_moment(now.lost_ms)}. Run `postdate doctor`.")
-    if before.lost_ms and not now.lost_ms:
-        yield News("loss", "The loss is over: what was lost is restored, or an hour has passed.")
+    if not before.lost_ms or now.lost_ms:
+        return
+    if found.lost_ms:
+        yield News("loss", "The loss is an hour old, so this alarm ends. No restore has ended it: `postdate doctor`.")
+    elif found.restored_ms >= before.lost_ms:  # else the store was emptied again, and no instance has noted that yet
+        yield News("loss", "The loss is over: a restore brought back all that the journal has.")
 
 
 def _new_dead(before: LastReport, now: LastReport) -> int:

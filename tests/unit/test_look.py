@@ -35,6 +35,13 @@ def silent_b(ms: int) -> Stats:
 async def test_an_instance_is_not_called_silent_because_the_stores_clock_stepped(
     monkeypatch: pytest.MonkeyPatch, looks: Sequence[tuple[float, Stats]], silent: list[str]
 ) -> None:
+    last = await after(monkeypatch, looks)
+    assert list(last.silent) == silent
+    assert sorted([*last.instances, *last.silent]) == sorted({*looks[-1][1].instances, *looks[-1][1].silent})
+
+
+async def after(monkeypatch: pytest.MonkeyPatch, looks: Sequence[tuple[float, Stats]]) -> Stats:
+    """Return what the last of these looks finds, each at its moment (s)."""
     now_s, found = [100.0], [BOTH]
 
     async def stats() -> Stats:
@@ -50,5 +57,30 @@ async def test_an_instance_is_not_called_silent_because_the_stores_clock_stepped
         now_s[0], found[0] = 100.0 + at_s, seen
         look.forget()
         last = await look.stats()
-    assert list(last.silent) == silent
-    assert sorted([*last.instances, *last.silent]) == sorted({*looks[-1][1].instances, *looks[-1][1].silent})
+    return last
+
+
+FULL = replace(BOTH, ever={"parked": 900, "dead": 3})
+EMPTY = replace(FULL, ever={}, instances={})
+#: An instance has noted the loss, and reported.
+NOTED = replace(EMPTY, ever={"parked": 1}, loss="Redis was emptied at noon", instances={"a": REPORT})
+
+
+@pytest.mark.parametrize(
+    ("looks", "shrunk", "running"),
+    [
+        pytest.param([(0.0, FULL), (0.5, EMPTY)], True, ["a", "b"], id="emptied"),
+        pytest.param([(0.0, FULL), (0.5, replace(FULL, ever={"parked": 899}))], True, ["a", "b"], id="an older copy"),
+        pytest.param([(0.0, FULL), (0.5, EMPTY), (1.0, EMPTY)], True, ["a", "b"], id="looked at twice"),
+        pytest.param([(0.0, FULL), (0.5, EMPTY), (1.0, NOTED)], False, ["a", "b"], id="noted"),
+        pytest.param([(0.0, FULL), (0.5, EMPTY), (2.4, NOTED)], False, ["a"], id="noted, and one died"),
+        pytest.param([(0.0, FULL), (0.5, EMPTY), (3.0, EMPTY)], True, [], id="and all died"),
+        pytest.param([(0.0, FULL), (6.0, EMPTY)], False, [], id="long ago, and no instance ran"),
+        pytest.param([(0.0, NOTED), (0.5, replace(NOTED, ever={}))], True, ["a"], id="emptied again"),
+    ],
+)
+async def test_a_store_that_counts_less_is_marked_at_the_first_look_until_an_instance_has_noted_the_loss(
+    monkeypatch: pytest.MonkeyPatch, looks: Sequence[tuple[float, Stats]], shrunk: bool, running: list[str]
+) -> None:
+    last = await after(monkeypatch, looks)
+    assert (last.shrunk, sorted(last.instances)) == (shrunk, running)

@@ -12,12 +12,13 @@ from bridge.desk.severity import Severity
 from bridge.operate.verdict import STALE_S, InstanceState, Known, LocalReport, judge
 from bridge.telemetry.health import WELL
 
-RUNNING = {"able": True, "health": WELL, "shards": [0, 1]}
+RUNNING = {"able": True, "health": WELL, "shards": [0, 1], "routes": ["orders"]}
 CALM = Stats(10_000, 5, 0, 0, 0, 70_000, {}, {"a-1": RUNNING}, ())
 AWAY = "Redis does not answer at 127.0.0.1:6379 (Connection refused). Start it, or correct redis.url"
 HERE = LocalReport("a-1", "rabbitmq", 0.4)
 WAITS = {**RUNNING, "unconfirmed": 172, "unconfirmed_s": 2.5}
 LATE = {"able": True, "health": "was due 13s ago.", "troubles": {"overdue": "was due 13s ago"}}
+LOST_SEEN = {**RUNNING, "health": "Lost.", "routes": ["orders"], "troubles": {"store contents": "Redis was emptied"}}
 ILL = {"able": True, "health": "the store cannot be reached: it timed out."}
 
 
@@ -141,6 +142,28 @@ TABLE = {
         "All well: 4 parked, next in 1m, nothing overdue.",
     ),
     "the next is due now": (Known(replace(CALM, next_due_ms=9_990)), "OK", "All well: 5 parked, next now, nothing"),
+    "the store counts less than a moment ago": (
+        Known(replace(CALM, shrunk=True, instances={})),
+        "FAIL",
+        "Trouble: Redis counts less than a moment ago: it was emptied, or replaced by an older copy of its data. How",
+    ),
+    "a loss that one of two instances has reported yet": (
+        Known(
+            replace(CALM, lost_ms=9_000, loss="Redis was emptied", instances={"a-1": LOST_SEEN, "b-2": RUNNING}),
+        ),
+        "FAIL",
+        "Trouble: Redis was emptied.",
+    ),
+    "a loss took the reports of the instances": (
+        Known(replace(CALM, lost_ms=9_000, loss="Redis was emptied", instances={})),
+        "FAIL",
+        "Trouble: Redis was emptied.",
+    ),
+    "a store without a trace of postdate": (
+        Known(replace(CALM, instances={}, blank=True)),
+        "FAIL",
+        "Trouble: no instance is running, or Redis was emptied a moment ago. Start one with `postdate run`.",
+    ),
     "overdue by less than a second": (Known(late(900)), "OK", "All well: 5 parked"),
     "overdue": (Known(late(5_300)), "WARN", "Overdue: 2, the oldest by 5s."),
     "sent and not confirmed": (

@@ -138,10 +138,14 @@ class TestReport:
         assert "lost messages at 1970-01-01T02:29:59.500Z" in again
         earlier = replace(lost, lost_ms=8_998_000)
         assert after(then, earlier)[0] == "", "of two stores the later one was restored"
-        over = "The loss is over: what was lost is restored, or an hour has passed."
-        assert after(then, replace(lost, lost_ms=0)) == (f"postdate: {over}", LastReport(4))
+        over = "The loss is over: a restore brought back all that the journal has."
+        restored = replace(lost, lost_ms=0, restored_ms=8_999_900)
+        assert after(then, restored) == (f"postdate: {over}", LastReport(4))
+        old = "The loss is an hour old, so this alarm ends. No restore has ended it: `postdate doctor`."
         later = replace(lost, now_ms=lost.lost_ms + 3_600_000)
-        assert after(then, later) == (f"postdate: {over}", LastReport(4))
+        assert after(then, later) == (f"postdate: {old}", LastReport(4))
+        assert after(then, replace(later, restored_ms=8_999_900))[0] == f"postdate: {old}", "of two stores, one is restored"
+        assert after(then, replace(lost, lost_ms=0))[0] == "", "the store was emptied again, which no instance has noted"
         assert after(LastReport(), lost)[0] == "", "it was before the start"
 
     def test_dead_letters_are_counted_in_the_report_that_names_them_alone(self) -> None:
