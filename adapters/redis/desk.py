@@ -239,7 +239,7 @@ class RedisDesk(RedisPast):
             made = await guard.read_agreement(self._client, self._prefix)
             each = await self._bytes_each([sum(reply[1:4]) for reply in counted])
         lost = guard.loss_in(made, now_ms, broker=self._broker)
-        found = (full, lost, step_in(made, now_ms), guard.nearly_full(memory), guard.many_dead(dead))
+        found = (full, lost, guard.nearly_full(memory), guard.many_dead(dead))
         warnings = [text for text in found if text]
         return Stats(
             now_ms,
@@ -268,6 +268,7 @@ class RedisDesk(RedisPast):
             made.get("restored_ms", 0),
             guard.still_lost(made),
             not made,
+            step=step_in(made, now_ms),
         )
 
     async def orders(self) -> RouteOrders:

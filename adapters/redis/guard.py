@@ -268,7 +268,7 @@ class StoreGuard:
         self._seen = seen if seen.until_ms else self._seen
         return {
             STORE_CONTENTS: loss_in(made, now_ms, LOSS_IN_HEALTH_MS),
-            STORE_CLOCK: step_in(made, now_ms, STEP_IN_HEALTH_MS),
+            STORE_CLOCK: str(step_in(made, now_ms, STEP_IN_HEALTH_MS) or ""),
             Subject("store", "memory"): await self._memory(),
             Subject("dead letters"): many_dead(sum(mark.dead for mark in self._marks.values())),
         }

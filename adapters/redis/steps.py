@@ -12,7 +12,8 @@ from adapters.redis.errors import store_errors
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
 from bridge.core.clock import StoreClock
-from bridge.delay.duration import write_duration, write_moment
+from bridge.desk.clock_step import ClockStep
+from bridge.parking.envelope import UnopenedEnvelope, unseal
 from bridge.parking.identity import arrived_ms_of
 
 log = structlog.get_logger("postdate")
@@ -25,27 +26,17 @@ _WORTH_MS = 10_000
 _SEEN_MS = 2000
 #: How many ids the count of parked messages reads at once, and in all.
 _PAGE, _READ_MAX = 2000, 1_000_000
+#: How many of them, parked in the time of a step, are looked at in one call.
+_LOOK = 200
 
 
-def step_in(made: Mapping[str, int], now_ms: int, shown_ms: int = STEP_SHOWN_MS) -> str:
-    """Describe the last step, without a full stop; "" if there was none within ``shown_ms``. Pure.
-
-    When the clock shows the moments again to which it was ahead, new messages have the stamps of those parked then.
-    """
+def step_in(made: Mapping[str, int], now_ms: int, shown_ms: int = STEP_SHOWN_MS) -> ClockStep | None:
+    """Return the last step; None if there was none within ``shown_ms``, or a small one. Pure."""
     at_ms, by_ms = made.get("stepped_ms", 0), made.get("stepped_by_ms", 0)
     if not 0 <= now_ms - at_ms < shown_ms or abs(by_ms) < _WORTH_MS:
-        return ""
-    stepped, at = write_duration(round(abs(by_ms), -3)), write_moment(at_ms)
-    if by_ms > 0:
-        return f"Redis's clock stepped forward by {stepped}, to {at}. Messages due in between left at once"
-    since, until = write_moment(made["stepped_from_ms"]), write_moment(made["stepped_to_ms"])
-    what = (
-        f"Redis's clock stepped back by {stepped}, to {at}. Messages parked while it was ahead, about "
-        f"{made['stepped_parked']}, may wait {stepped} too long where their delay counts from arrival"
-    )
-    if now_ms >= made["stepped_from_ms"]:
-        return what
-    return f"{what}. Until {since}, `postdate list --parked-after {since} --parked-before {until}` lists them alone"
+        return None
+    from_ms = made["stepped_from_ms"]
+    return ClockStep(at_ms, by_ms, from_ms, made["stepped_to_ms"], made["stepped_parked"], now_ms >= from_ms)
 
 
 def ahead(made: Mapping[str, int], now_ms: int, by_ms: int) -> tuple[int, int]:
@@ -85,13 +76,26 @@ class ClockSteps:
         return found
 
     async def _parked(self, from_ms: int, to_ms: int) -> int:
-        """Count the parked messages that arrived between two moments, by their ids."""
+        """Count the parked messages that arrived between two moments, as `list` sees it: a Kafka record arrived at its
+        timestamp. So it counts where postdate took it between these moments, and where its timestamp is between them.
+        """
         count = read = 0
         with store_errors():
             for keys in self._keys.shards:
                 place, page = 0, [b""]
                 while page and read < _READ_MAX:
                     page = await self._client.zrange(keys.due, place, place + _PAGE - 1)
-                    count += sum(from_ms <= arrived_ms_of(message_id) < to_ms for message_id in page)
+                    ids = [message_id for message_id in page if from_ms <= arrived_ms_of(message_id) < to_ms]
+                    for at in range(0, len(ids), _LOOK):
+                        found = await self._runner.run(keys.call("look", (0, *ids[at : at + _LOOK])))
+                        count += sum(from_ms <= _arrived_ms(head) < to_ms for head in found[4::5])
                     place, read = place + _PAGE, read + len(page)
         return count
+
+
+def _arrived_ms(head: bytes) -> int:
+    """Return when the message of an envelope arrived, 0 for one that cannot be opened."""
+    try:
+        return unseal(head).arrived_ms
+    except UnopenedEnvelope:
+        return 0

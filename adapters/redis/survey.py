@@ -36,8 +36,8 @@ async def inspect(settings: Redis) -> Inspection:
         warnings = [warning for verdict in verdicts for warning in verdict.warnings]
         loss = guard.loss_in(made, now_ms, guard.LOSS_IN_HEALTH_MS)
         past = "" if loss else guard.loss_in(made, now_ms)
-        texts = (*warnings, past, step_in(made, now_ms), room, guard.many_dead(dead))
-        return Inspection([text for text in texts if text], loss, instances)
+        texts = (*warnings, past, room, guard.many_dead(dead))
+        return Inspection([text for text in texts if text], loss, instances, step_in(made, now_ms))
     finally:
         await close(client)
 

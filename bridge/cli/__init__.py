@@ -18,7 +18,7 @@ import typer
 
 from bridge.cli.commands import app
 from bridge.core.errors import FAILED, FINE, INTERRUPTED, PostdateError, code_of
-from bridge.telemetry.printable import complain
+from bridge.telemetry.printable import complain, ended
 
 #: Errors of a file or pipe that cannot be written: closed, full, beyond a limit, or broken.
 _UNWRITABLE = {errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -75,7 +75,7 @@ def run_command(arguments: Sequence[str]) -> int:
 
 def _sentence(text: str) -> str:
     """Return an error's text with a full stop; one with several lines is a list and stays as it is."""
-    return text if "\n" in text or text.endswith((".", "?", "!")) else f"{text}."
+    return text if "\n" in text else ended(text)
 
 
 def _interrupt(number: int, at: object) -> None:

@@ -16,7 +16,7 @@ from bridge.desk.severity import CheckResult, Severity, fail
 from bridge.operate.doctor import examine_all, exit_code
 from bridge.operate.remote import ApiAddress, HttpOperator, api_address, client_of
 from bridge.settings import settings_with_routes
-from bridge.telemetry.printable import printable, say
+from bridge.telemetry.printable import ended, printable, say
 
 #: The page with all sentences, in the repository and on the documentation's site.
 _PAGE = "deploy/messages.md"
@@ -70,6 +70,6 @@ async def _examined_by(address: ApiAddress) -> list[CheckResult]:
 
 def _print(result: CheckResult) -> None:
     """Print a result for a person: the fact, and what to do on a line below it."""
-    print(printable(f"{result.level.value:<4}  {result.subject}: {result.text}."))
+    print(printable(f"{result.level.value:<4}  {result.subject}: {ended(result.text)}"))
     if result.advice:
-        print(printable(f"      -> {result.advice}."))
+        print(printable(f"      -> {ended(result.advice)}"))

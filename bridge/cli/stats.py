@@ -10,6 +10,7 @@ from bridge.cli.output import facts, rounded, wait
 from bridge.delay.duration import read_moment_ms, write_duration
 from bridge.operate.documents import RouteCounts, StatsFacts
 from bridge.operate.verdict import LATE_MS
+from bridge.telemetry.printable import ended
 
 #: How a message leaves the store.
 _LEFT = ("delivered", "cancelled", "replaced")
@@ -45,7 +46,7 @@ def as_text(found: StatsFacts, used: bool) -> list[tuple[str, str]]:
         oldest += f"; {found.unconfirmed} of them are claimed and not confirmed, and no route counts these"
     refused = found.refused_waiting
     lines = [
-        *(("trouble" if word in found.troubles else "warning", f"{word}.") for word in found.warnings),
+        *(("trouble" if word in found.troubles else "warning", ended(word)) for word in found.warnings),
         ("parked", str(found.parked)),
         *([("cold", f"{found.cold}, in the journal alone; they count as parked")] if found.cold else []),
         *([("held", f"{found.held}, due on routes that are paused, missing or at max_rate")] if found.held else []),

@@ -14,6 +14,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
+from bridge.desk.clock_step import ClockStep
+
 #: How many queues or topics a sentence names; of more it gives the number.
 _NAMED = 4
 _HIDES = "may hold messages that RabbitMQ does not count over AMQP"
@@ -58,11 +60,13 @@ class Place:
 
 
 class Inspection(NamedTuple):
-    """What `check` asks of a store: its warnings, its loss while that is a trouble ("" for none), running instances."""
+    """What `check` asks of a store: its warnings, its loss while that is a trouble ("" for none), running instances,
+    and the last step of its clock."""
 
     warnings: Sequence[str]
     loss: str
     instances: int
+    step: ClockStep | None = None
 
 
 class Intake(NamedTuple):

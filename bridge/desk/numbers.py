@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bridge.core.clock import CLOCK_OFF_S
 from bridge.core.orders import RouteOrder, RouteOrders, RouteState, routes_that
 from bridge.delay.duration import write_moment
+from bridge.desk.clock_step import ClockStep, last_of
 from bridge.settings.process_plan import is_canary
 
 #: For how long a lost instance is shown, as its alert is (deploy/prometheus-alerts.yaml), and how many at most.
@@ -152,6 +153,7 @@ class Stats:
     ``loss`` says so while it is a trouble, "" if not. ``still_lost``: about how many are not back. ``restored_ms``:
     when a restore last brought back everything; 0 if none did. ``blank``: no instance has used the store, or it was
     emptied a moment ago. ``shrunk``: it counts less than a moment ago, and no instance has noted a loss yet.
+    ``step``: the last step of the store's clock.
     ``reported`` is what the webhook has reported, as ``note_reported`` kept it; empty if nothing was.
     ``lost`` has the instances that were lost, as ``lost_instances`` returns them. ``orders`` are those of the routes.
     """
@@ -182,6 +184,7 @@ class Stats:
     restored_ms: int = 0
     still_lost: int = 0
     blank: bool = False
+    step: ClockStep | None = None
     shrunk: bool = False
 
     @property
@@ -193,7 +196,8 @@ class Stats:
     @property
     def all_warnings(self) -> list[str]:
         """Return the warnings, first those of lost instances and of wrong clocks."""
-        return [*filter(None, (self.lost_warning if self.lost else "", self.clock_warning)), *self.warnings]
+        lost, step = self.lost_warning if self.lost else "", str(self.step or "")
+        return [*filter(None, (lost, self.clock_warning, step)), *self.warnings]
 
     @property
     def clock_warning(self) -> str:
@@ -329,6 +333,7 @@ def together(stats: Sequence[Stats]) -> Stats:
         restored_ms=max(store.restored_ms for store in stats),
         still_lost=sum(store.still_lost for store in stats if store.loss),
         blank=all(store.blank for store in stats),
+        step=last_of(store.step for store in stats),
     )
 
 

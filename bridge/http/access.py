@@ -155,8 +155,10 @@ class GuardedRoute(APIRoute):
         found: set[str] = set()
         for param in self.dependant.query_params:
             kind = param.field_info.annotation
-            is_model = isinstance(kind, type) and issubclass(kind, BaseModel)
-            found |= kind.model_fields.keys() if is_model else {param.alias}
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                found |= kind.model_fields.keys()
+            else:
+                found.add(param.alias)
         return found
 
 

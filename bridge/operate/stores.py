@@ -17,6 +17,7 @@ from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUn
 from bridge.core.journal import Journal
 from bridge.core.ports import ParkingStore
 from bridge.core.roll import ttl_of
+from bridge.desk.clock_step import last_of
 from bridge.desk.leftovers import Inspection
 from bridge.desk.numbers import Stats
 from bridge.desk.protocol import Desk, Desks
@@ -247,7 +248,8 @@ async def _with_something_left(client: Any, stores: Sequence[ProcessPlan], besid
 def inspect_store(settings: Settings) -> Inspection:
     """Inspect the stores together. Raises ``StoreUnavailable``, ``StoreUnfit``."""
     judged = [asyncio.run(inspect(plan.settings.redis)) for plan in used_stores(settings)]
-    warnings = dict.fromkeys(word for store in judged for word in store.warnings)
+    step = last_of(store.step for store in judged)
+    warnings = dict.fromkeys([*([str(step)] if step else []), *(word for store in judged for word in store.warnings)])
     losses = dict.fromkeys(store.loss for store in judged if store.loss)
     return Inspection(list(warnings), ". ".join(losses), sum(store.instances for store in judged))
 

@@ -16,7 +16,8 @@ from bridge.delay.duration import write_duration
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
 from bridge.telemetry.health import WELL, waits_after_refusal
-from bridge.telemetry.subject import OVERDUE, STORE, STORE_CLAIM, STORE_CONTENTS, STORE_PARK
+from bridge.telemetry.printable import ended
+from bridge.telemetry.subject import OVERDUE, STORE, STORE_CLAIM, STORE_CLOCK, STORE_CONTENTS, STORE_PARK
 
 #: A process reports every second. What it said before counts as old after this time.
 STALE_S = 5.0
@@ -33,14 +34,15 @@ _SHRUNK = (
 _RESTORED_MS = 15_000
 #: The subjects of warnings: refused messages wait for their next try, or a deleted queue is consumed again.
 _REFUSED, _RECREATED = "refused", "rabbitmq recreated "
-#: What is wrong with the broker or its consumers: every instance sees it, and none has it.
-_OF_BROKER = ("rabbitmq front ", "rabbitmq consumers of ")
+#: What is wrong with a server or with consumers: every instance sees it, and none has it.
+_OF_ALL = ("rabbitmq front ", "rabbitmq consumers of ", str(STORE_CLOCK))
 #: What tells of a loss: the journal that messages are missing, the store how many.
 _LOSS = frozenset({str(STORE_CONTENTS), "journal restore"})
 #: Names of routes in the sentence.
 _NAMED_MAX = 5
 _WELL = "All well: "
 _START = "Start one with `postdate run`"
+_SLOW = "more is due than"
 
 
 class InstanceState(StrEnum):
@@ -210,14 +212,15 @@ def _judged(known: Known) -> Overall:
     warnings = sorted([*filter(_warns, reported), *_warnings(known, faults)], key=_rank)
     if faults:
         faults = sorted(faults, key=_rank)
-        sentence = _of_faults(faults, len(warnings), overdue, _of_some(faults[0], instances, known)) + _ordered(known)
+        sentence = _of_faults(faults, len(warnings), overdue, _of_some(faults[0], instances, known))
+        sentence += _ordered(known)
         return Overall(Severity.FAIL, sentence, [*faults, *warnings], instances, known.away)
     if known.asked:
         return Overall(Severity.WARN, "Not known: the store has not answered yet.", (), instances)
     if overdue or warnings:
         level = Severity.FAIL if known.late_ms >= FAILED_MS else Severity.WARN
         sentence = " ".join(filter(None, (overdue, _of_warnings(warnings))))
-        return Overall(level, sentence + _ordered(known), warnings, instances)
+        return Overall(level, sentence + _ordered(known, sentence), warnings, instances)
     if known.stats is None or not (known.stored or known.stats.waiting):
         return Overall(Severity.OK, "No route has a store. Messages wait in the broker: see Levels.", (), instances)
     calm = f"{known.stats.waiting:,} parked{_next(known.stats)}, nothing overdue."
@@ -310,10 +313,13 @@ def _is_over(fault: Fault, known: Known, found: Stats) -> bool:
 
 
 def _counted(fault: Fault, found: Stats) -> Fault:
-    """Say of a loss what the store says now: a restore counts it down, and all instances say the same. Say how many
+    """Say of a loss, and of a step of the clock, what the store says now: a restore counts a loss down, each instance
+    knows of its own broker's messages, and all say the same. Say how many
     refused messages wait where a route delivers again: an instance only warns of these."""
     if found.loss and fault.subject == str(STORE_CONTENTS):
         return fault._replace(text=found.loss)
+    if found.step and fault.subject == str(STORE_CLOCK):
+        return fault._replace(text=str(found.step))
     part, _, route = fault.subject.partition(" ")
     if part == "route" and route in found.by_route and fault.text.startswith(waits_after_refusal(route)):
         # Without --min-tries it would send messages early that were never tried.
@@ -421,7 +427,7 @@ def _warnings(known: Known, faults: Sequence[Fault]) -> list[Fault]:
 
 def _of_some(fault: Fault, instances: Sequence[InstanceVerdict], known: Known) -> str:
     """Return whose fault it is, if another instance serves the same routes and is well; else ""."""
-    if fault.instance in fault.text or fault.subject.startswith(_OF_BROKER):
+    if fault.instance in fault.text or fault.subject.startswith(_OF_ALL):
         return ""
     names, served = fault.instance.split(", "), set[str]()
     for name in names:
@@ -442,7 +448,7 @@ def _of_faults(faults: Sequence[Fault], warnings: int, overdue: str, whose: str)
     more = f" Troubles: {len(faults)}." if len(faults) > 1 else ""
     more += f" Warnings: {warnings}." if warnings else ""
     late = f" {overdue}" if overdue else ""
-    return f"Trouble: {whose}{first}.{more}{late}"
+    return f"Trouble: {whose}{ended(first)}{more}{late}"
 
 
 def _overdue(known: Known) -> str:
@@ -453,7 +459,7 @@ def _overdue(known: Known) -> str:
 
 def _of_warnings(warnings: Sequence[Fault]) -> str:
     more = f" Warnings: {len(warnings)}." if len(warnings) > 1 else ""
-    return f"Warning: {warnings[0].text}.{more}" if warnings else ""
+    return f"Warning: {ended(warnings[0].text)}{more}" if warnings else ""
 
 
 def slow_routes(found: Stats, rates: Mapping[str, float]) -> Iterator[str]:
@@ -463,7 +469,7 @@ def slow_routes(found: Stats, rates: Mapping[str, float]) -> Iterator[str]:
         if route in rates and route not in paused and counts.held and counts.oldest_held_ms > HELD_LONG_MS:
             oldest = write_duration(counts.oldest_held_ms // 1000 * 1000)
             yield (
-                f"route {route}: more is due than its max_rate of {rates[route]:g}/s lets out. "
+                f"route {route}: {_SLOW} its max_rate of {rates[route]:g}/s lets out. "
                 f"Held: {counts.held:,}, the oldest for {oldest}"
             )
 
@@ -484,14 +490,16 @@ def _next(found: Stats) -> str:
     return f", next in {wait}" if away_ms else ", next now"
 
 
-def _ordered(known: Known) -> str:
-    """Name the routes that an order or a rate holds, with held messages: a forgotten pause looks well otherwise."""
+def _ordered(known: Known, sentence: str = "") -> str:
+    """Name the routes that an order or a rate holds, with held messages: a forgotten pause looks well otherwise. Leave
+    out the rate that ``sentence`` has."""
     if (found := known.stats) is None:
         return ""
     paused, draining = (routes_that(found.orders, state) for state in (RouteState.PAUSED, RouteState.DRAINING))
     by_route = {route: found.held_of(route) for route in sorted(found.by_route.keys() | paused)}
     pauses = [route + (f" (held: {by_route[route]:,})" if by_route[route] else "") for route in sorted(paused)]
-    held = [f"{route} ({count:,})" for route, count in by_route.items() if count and route not in paused]
+    rest = (item for item in by_route.items() if item[0] not in paused and f"route {item[0]}: {_SLOW}" not in sentence)
+    held = [f"{route} ({count:,})" for route, count in rest if count]
     groups: dict[str, Sequence[str]] = {"Paused": pauses, "Draining": sorted(draining), "Held": held}
     return "".join(f" {what}: {few(words)}." for what, words in groups.items() if words)
 

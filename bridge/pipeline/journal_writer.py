@@ -17,6 +17,7 @@ import structlog
 from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import Journal, JournalEntry, StoreMove
 from bridge.telemetry.health import Health
+from bridge.telemetry.printable import as_sentence
 from bridge.telemetry.subject import Subject
 
 log = structlog.get_logger("postdate")
@@ -103,11 +104,9 @@ class JournalWriter:
                     moves = await self._write_some(end, moves)
         except StoreUnavailable as error:
             self.errors += 1
-            text = (
-                f"messages of an instance that are not in the journal yet: {self.unwritten}. {error}"
-                if self._waiting
-                else ""
-            )
+            why = as_sentence(str(error)).removesuffix(".")
+            text = f"messages of an instance that are not in the journal yet: {self.unwritten}. {why}"
+            text = text if self._waiting else ""
             self._health.say(JOURNAL_WRITE, text, cause=str(error))
             raise
         self._health.say(JOURNAL_WRITE, "")

@@ -32,7 +32,11 @@ def brief(text: str) -> str:
 
 def as_sentence(text: str) -> str:
     """Return a text with a capital and a full stop."""
-    text = text[:1].upper() + text[1:]
+    return ended(text[:1].upper() + text[1:])
+
+
+def ended(text: str) -> str:
+    """Return a text with a full stop, unless it has a mark at its end."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.redis.steps import STEP_SHOWN_MS, ahead, step_in
+from bridge.desk.clock_step import last_of
 
 NOW_MS, HOUR_MS = 1_800_000_000_000, 3_600_000
 BACK = {
@@ -17,7 +18,7 @@ BACK = {
 
 
 def test_a_step_back_names_the_messages_that_were_parked_meanwhile_and_the_command_that_lists_them() -> None:
-    assert step_in(BACK, NOW_MS + 1) == (
+    assert str(step_in(BACK, NOW_MS + 1)) == (
         "Redis's clock stepped back by 1h, to 2027-01-15T08:00:00.000Z. Messages parked while it was ahead, about 255, "
         "may wait 1h too long where their delay counts from arrival. Until 2027-01-15T08:59:52.000Z, `postdate list "
         "--parked-after 2027-01-15T08:59:52.000Z --parked-before 2027-01-15T09:00:00.000Z` lists them alone"
@@ -25,22 +26,22 @@ def test_a_step_back_names_the_messages_that_were_parked_meanwhile_and_the_comma
 
 
 def test_new_messages_have_the_stamps_of_those_when_the_clock_shows_their_moments_again() -> None:
-    assert "`" not in step_in(BACK, BACK["stepped_from_ms"])
+    assert "`" not in str(step_in(BACK, BACK["stepped_from_ms"]))
 
 
 def test_a_step_forward_says_that_messages_left_at_once() -> None:
-    text = step_in({**BACK, "stepped_by_ms": HOUR_MS - 3}, NOW_MS)
+    text = str(step_in({**BACK, "stepped_by_ms": HOUR_MS - 3}, NOW_MS))
     assert text.startswith("Redis's clock stepped forward by 1h, to ")
 
 
 @pytest.mark.parametrize("made", [{}, {**BACK, "stepped_by_ms": -9000}, {**BACK, "stepped_ms": NOW_MS + 5000}])
 def test_no_step_a_small_one_and_one_that_a_later_step_undid_are_not_reported(made: dict[str, int]) -> None:
-    assert step_in(made, NOW_MS) == ""
+    assert step_in(made, NOW_MS) is None
 
 
 def test_a_step_is_reported_for_a_day() -> None:
     assert step_in(BACK, NOW_MS + STEP_SHOWN_MS - 1)
-    assert step_in(BACK, NOW_MS + STEP_SHOWN_MS) == ""
+    assert step_in(BACK, NOW_MS + STEP_SHOWN_MS) is None
 
 
 def test_the_clock_was_ahead_since_the_step_forward_or_since_a_moment_that_has_not_come_again() -> None:
@@ -48,3 +49,13 @@ def test_the_clock_was_ahead_since_the_step_forward_or_since_a_moment_that_has_n
     assert ahead(forward, NOW_MS, -HOUR_MS) == (NOW_MS + HOUR_MS - 10_000, NOW_MS + HOUR_MS + 2000)
     for made in ({}, {**forward, "stepped_by_ms": -5}, {**forward, "stepped_ms": NOW_MS - 50_000}):
         assert ahead(made, NOW_MS, -HOUR_MS) == (NOW_MS, NOW_MS + HOUR_MS + 2000)
+
+
+def test_a_step_that_two_stores_of_one_server_noted_is_one_step_with_the_messages_of_both() -> None:
+    first = step_in(BACK, NOW_MS + 1)
+    assert first is not None
+    second = first._replace(at_ms=NOW_MS + 700, from_ms=first.from_ms - 5, to_ms=first.to_ms + 5, parked=4)
+    long_ago = first._replace(at_ms=NOW_MS - HOUR_MS, parked=77)
+    last = last_of([second, None, first, long_ago])
+    assert last == first._replace(from_ms=second.from_ms, to_ms=second.to_ms, parked=259)
+    assert last_of([None]) is None

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bridge.core.orders import Actor, RouteOrder, RouteState
+from bridge.desk.clock_step import ClockStep
 from bridge.desk.numbers import RouteStats, Stats, together
 from bridge.desk.severity import Severity
 from bridge.operate.verdict import STALE_S, InstanceState, Known, LocalReport, judge
@@ -22,6 +23,7 @@ LOST_SEEN = {**RUNNING, "health": "Lost.", "routes": ["orders"], "troubles": {"s
 ILL = {"able": True, "health": "the store cannot be reached: it timed out."}
 
 
+STEP = ClockStep(9_000, 3_600_000)
 PAUSED, DRAINED = (RouteOrder(state, 1, Actor("admin"), "") for state in (RouteState.PAUSED, RouteState.DRAINING))
 
 
@@ -73,6 +75,14 @@ TABLE = {
         ),
         "WARN",
         "Warning: route orders: more is due than its max_rate of 10/s lets out. Held: 1,168, the oldest for 54s.",
+    ),
+    "a step of the clock that the stores of both brokers noted": (
+        Known(
+            together([replace(CALM, step=STEP), replace(CALM, step=STEP._replace(at_ms=9_500), instances={})]),
+            local=[replace(HERE, troubles={"store clock": "Redis's clock stepped, and this broker says how"})],
+        ),
+        "FAIL",
+        f"Trouble: {STEP}.",
     ),
     "a rate spreads what was due together": (
         Known(
@@ -279,6 +289,17 @@ def test_the_verdict_says_what_is_known_and_no_more(known: Known, level: str, se
     assert overall.sentence.endswith(".")
     assert overall.level is Severity(level)
     assert overall.well == (level == "OK")
+
+
+def test_what_a_rate_holds_is_said_once_and_a_question_keeps_its_mark() -> None:
+    held = {"bills": RouteStats(3, held=3), "slow": RouteStats(9, held=9, oldest_held_ms=54_300)}
+    found = replace(CALM, orders={"bills": PAUSED}, by_route=held)
+    assert judge(Known(found, rates={"slow": 10.0})).sentence == (
+        "Warning: route slow: more is due than its max_rate of 10/s lets out. Held: 9, the oldest for 54s. "
+        "Paused: bills (held: 3)."
+    )
+    asks = "the last reload failed, and nothing was changed: unknown setting. Did you mean `setup`?"
+    assert judge(Known(CALM, reload=asks)).sentence == f"Warning: {asks}"
 
 
 @pytest.mark.parametrize("known", [row[0] for row in TABLE.values()], ids=TABLE)

@@ -144,8 +144,8 @@ class TestReport:
         old = "The loss is an hour old, so this alarm ends. No restore has ended it: `postdate doctor`."
         later = replace(lost, now_ms=lost.lost_ms + 3_600_000)
         assert after(then, later) == (f"postdate: {old}", LastReport(4))
-        assert after(then, replace(later, restored_ms=8_999_900))[0] == f"postdate: {old}", "of two stores, one is restored"
-        assert after(then, replace(lost, lost_ms=0))[0] == "", "the store was emptied again, which no instance has noted"
+        assert after(then, replace(later, restored_ms=8_999_900))[0] == f"postdate: {old}", "one of two is restored"
+        assert after(then, replace(lost, lost_ms=0))[0] == "", "it was emptied again, which no instance has noted"
         assert after(LastReport(), lost)[0] == "", "it was before the start"
 
     def test_dead_letters_are_counted_in_the_report_that_names_them_alone(self) -> None:
