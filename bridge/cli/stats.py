@@ -102,7 +102,7 @@ def _route(route: RouteCounts) -> str:
         parts.append(f"{route.state} since {route.since} by {route.by}{reason}")
     counts = {"cold": route.cold, "held": route.held, "refused": route.refused, "dead": route.dead}
     parts += [f"parked {route.parked}", *(f"{name} {count}" for name, count in counts.items() if count)]
-    if route.overdue:
+    if route.overdue and (route.oldest_overdue_ms or 0) >= LATE_MS:
         parts.append(f"overdue {route.overdue}, the oldest by {write_duration(route.oldest_overdue_ms or 0)}")
     return " · ".join(parts)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from socket import socket
 from typing import Any, cast
 
-from bridge.operate.verdict import STALE_S
+from bridge.operate.verdict import STALE_S, STARTING, STOPPING
 from bridge.process.frames import troubles_in
 from bridge.process.http_child import Reloading
 from bridge.settings import Settings
@@ -110,7 +110,7 @@ class Processes:
             if self.silent_s(frame) >= STALE_S:
                 found.append((frame.process, f"it has reported nothing for {STALE_S:.0f} s"))
             elif frame.state == "stopping" or (frame.state == "starting" and not away):
-                found.append((frame.process, f"it is {frame.state}"))
+                found.append((frame.process, STARTING if frame.state == "starting" else STOPPING))
             found += away
         if canary := self.canary():
             found.append(("canary", canary))

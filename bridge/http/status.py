@@ -28,7 +28,7 @@ from bridge.http.routes import all_routes
 from bridge.http.schemas import Anything, Me, StatusFacts, Timeline, TimelineQuery, problems
 from bridge.operate.describe import instances_of, memory_of
 from bridge.operate.documents import StatsFacts
-from bridge.operate.verdict import InstanceVerdict
+from bridge.operate.verdict import InstanceVerdict, shown_overdue
 from bridge.settings.process_plan import is_canary
 from bridge.telemetry.printable import as_sentence
 
@@ -92,6 +92,7 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
     more["due_5m"] = min(more["due_5m"], found.waiting)  # it was counted a moment later
     per_s = here.rates.per_second(found.ever, time.monotonic())
     messages = found.waiting + found.dead - found.cold
+    late, oldest_ms = shown_overdue(found)
     return {
         "now_ms": found.now_ms,
         "age_s": round(overall.age_s, 1),
@@ -102,8 +103,8 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
         "claimed": found.claimed,
         "dead": found.dead,
         "refused": found.refused,
-        "overdue": found.late,
-        "oldest_overdue_ms": found.oldest_overdue_ms,
+        "overdue": late,
+        "oldest_overdue_ms": oldest_ms,
         "next_due_ms": found.next_ms,
         "parked_bytes": None if found.bytes_each is None else found.bytes_each * messages,
         **more,

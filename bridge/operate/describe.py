@@ -22,7 +22,7 @@ from bridge.desk.payload import Opened, text_of
 from bridge.desk.rows import Row
 from bridge.operate import documents as doc
 from bridge.operate.verbs import VERBS
-from bridge.operate.verdict import slow_routes, troubles_among
+from bridge.operate.verdict import shown_overdue, slow_routes, troubles_among
 from bridge.operate.where import ended
 from bridge.parking.history import HistoryRow, PastState
 from bridge.settings import Settings
@@ -238,6 +238,7 @@ def stats_of(
 ) -> doc.StatsFacts:
     """Return the numbers of the store with the verdict, and what was ordered for its routes. ``rates``: ``max_rate`` of
     the routes that have a limit."""
+    late, oldest_ms = shown_overdue(found)
     return doc.StatsFacts(
         well=well,
         sentence=sentence,
@@ -246,11 +247,11 @@ def stats_of(
         held=found.held,
         claimed=found.claimed,
         dead=found.dead,
-        overdue=found.late,
-        unconfirmed=found.late - found.overdue,
+        overdue=late,
+        unconfirmed=max(0, late - found.overdue),
         refused_waiting=found.refused,
         cold=found.cold,
-        oldest_overdue_ms=found.oldest_overdue_ms,
+        oldest_overdue_ms=oldest_ms,
         next_due=None if found.next_ms is None else write_moment(found.next_ms),
         ever=dict(found.ever),
         memory=memory_of(found),

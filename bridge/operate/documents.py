@@ -340,11 +340,14 @@ class StatsFacts(Document):
     held: int = Field(description="due messages of routes that are paused or at their max_rate")
     claimed: int = Field(description="messages that are being sent")
     dead: int = Field(description="dead letters")
-    overdue: int = Field(description="due messages that are not held, with those that wait too long for a confirm")
+    overdue: int = Field(
+        description="due messages that are not held, with those that wait too long for a confirm; 0 while the oldest "
+        "has been due for less than a second"
+    )
     unconfirmed: int = Field(default=0, description="of the overdue messages, claimed ones, which no route counts")
     refused_waiting: int = Field(description="messages that the broker refused, before their next try")
     cold: int = Field(default=0, description="of those that wait, messages that only the journal has")
-    oldest_overdue_ms: int = Field(description="for how long the oldest overdue message has been due; 0 for none")
+    oldest_overdue_ms: int = Field(description="for how long the oldest of them has been due; 0 for none")
     next_due: str | None = Field(description="when the next message is due, RFC 3339")
     ever: dict[str, int] = Field(description="messages since the store was first used, by what became of them")
     memory: list[MemoryFacts] = Field(description="of each server that holds data")

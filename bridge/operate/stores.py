@@ -16,6 +16,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
 from bridge.core.journal import Journal
 from bridge.core.ports import ParkingStore
+from bridge.core.process_mark import has_ended
 from bridge.core.roll import ttl_of
 from bridge.desk.clock_step import last_of
 from bridge.desk.leftovers import Inspection
@@ -151,6 +152,7 @@ class Look:
             name: ran[name]
             for name, ms in found.silent.items()
             if name in ran
+            and not has_ended(ran[name][0].get("process"))
             and (passed_s := now_s - ran[name][1]) < _BEAT_S
             and not 0 < ms / 1000 - ttl_of(ran[name][0]) / 1000 < passed_s + _BEAT_S
         }

@@ -17,7 +17,7 @@ from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
 from bridge.telemetry.health import WELL, waits_after_refusal
 from bridge.telemetry.printable import ended
-from bridge.telemetry.subject import OVERDUE, STORE, STORE_CLAIM, STORE_CLOCK, STORE_CONTENTS, STORE_PARK
+from bridge.telemetry.subject import OVERDUE, STORE, STORE_CLAIM, STORE_CLOCK, STORE_CONTENTS, STORE_FULL, STORE_PARK
 
 #: A process reports every second. What it said before counts as old after this time.
 STALE_S = 5.0
@@ -34,12 +34,15 @@ _SHRUNK = (
 _RESTORED_MS = 15_000
 #: The subjects of warnings: refused messages wait for their next try, or a deleted queue is consumed again.
 _REFUSED, _RECREATED = "refused", "rabbitmq recreated "
-#: What is wrong with a server or with consumers: every instance sees it, and none has it.
-_OF_ALL = ("rabbitmq front ", "rabbitmq consumers of ", str(STORE_CLOCK))
+#: What is wrong with a server, a destination or consumers: every instance sees it, and none has it.
+_OF_ALL = ("rabbitmq front ", "rabbitmq consumers of ", "route ", str(STORE_CLOCK), str(STORE_FULL))
 #: What tells of a loss: the journal that messages are missing, the store how many.
 _LOSS = frozenset({str(STORE_CONTENTS), "journal restore"})
 #: Names of routes in the sentence.
 _NAMED_MAX = 5
+#: What /readyz says of a process.
+STARTING, STOPPING = "it is starting", "it is stopping"
+_NO_CAUSE = "No instance reports a cause."
 _WELL = "All well: "
 _START = "Start one with `postdate run`"
 _SLOW = "more is due than"
@@ -205,9 +208,7 @@ def _judged(known: Known) -> Overall:
         reported = [fault for fault in reported if fault.subject != str(OVERDUE)]
     faults += [fault for fault in reported if not _warns(fault)]
     if not faults:
-        faults = [
-            Fault("", subject, text if subject in text else f"{subject}: {text}") for subject, text in known.unready
-        ]
+        faults = [Fault("", subject, text) for subject, text in _unready(known.unready)]
     overdue = _overdue(known)
     warnings = sorted([*filter(_warns, reported), *_warnings(known, faults)], key=_rank)
     if faults:
@@ -219,7 +220,8 @@ def _judged(known: Known) -> Overall:
         return Overall(Severity.WARN, "Not known: the store has not answered yet.", (), instances)
     if overdue or warnings:
         level = Severity.FAIL if known.late_ms >= FAILED_MS else Severity.WARN
-        sentence = " ".join(filter(None, (overdue, _of_warnings(warnings))))
+        why = "" if warnings or known.stats is None or known.stats.late > known.stats.overdue else _NO_CAUSE
+        sentence = " ".join(filter(None, (overdue, why, _of_warnings(warnings))))
         return Overall(level, sentence + _ordered(known, sentence), warnings, instances)
     if known.stats is None or not (known.stored or known.stats.waiting):
         return Overall(Severity.OK, "No route has a store. Messages wait in the broker: see Levels.", (), instances)
@@ -452,9 +454,29 @@ def _of_faults(faults: Sequence[Fault], warnings: int, overdue: str, whose: str)
 
 
 def _overdue(known: Known) -> str:
-    if known.stats is None or not known.stats.late or known.late_ms < LATE_MS:
+    late, oldest_ms = shown_overdue(known.stats) if known.stats is not None else (0, 0)
+    if known.stats is None or not late:
         return ""
-    return f"Overdue: {known.stats.late:,}, the oldest by {write_duration(known.late_ms // 1000 * 1000)}."
+    unconfirmed = late - known.stats.overdue
+    of = f" Of these, the broker has not confirmed: {unconfirmed:,}." if unconfirmed > 0 else ""
+    return f"Overdue: {late:,}, the oldest by {write_duration(oldest_ms // 1000 * 1000)}.{of}"
+
+
+def shown_overdue(found: Stats) -> tuple[int, int]:
+    """Return how many messages are overdue, and for how long the oldest is; twice 0 while that is usual under load."""
+    return (found.late, found.oldest_overdue_ms) if found.oldest_overdue_ms >= LATE_MS else (0, 0)
+
+
+def _unready(unready: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Return what /readyz reports, with the processes that start in one sentence, and so those that stop."""
+    for text, state in ((STARTING, "start"), (STOPPING, "stop")):
+        if names := [subject for subject, what in unready if what == text and subject != "parent"]:
+            yield "instance", f"instances on this machine that {state}: {', '.join(names)}"
+        elif ("parent", text) in unready:
+            yield "instance", f"the instances on this machine {state}"
+    for subject, text in unready:
+        if text not in (STARTING, STOPPING):
+            yield subject, text if subject in text else f"{subject}: {text}"
 
 
 def _of_warnings(warnings: Sequence[Fault]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from bridge.core.process_mark import mark_of
 from bridge.desk.numbers import Stats
 from bridge.operate.stores import Look
 
 REPORT = {"health": "All well.", "takeover_ms": 5000}
 BOTH = Stats(0, 0, 0, 0, 0, None, {}, {"a": REPORT, "b": REPORT}, [], None, 0)
+#: The mark of a process with this id that started at another time.
+WITH_ENDED = replace(BOTH, instances={"a": REPORT, "b": {**REPORT, "process": f"{mark_of(os.getpid())}9"}})
 
 
 def silent_b(ms: int) -> Stats:
@@ -29,6 +33,7 @@ def silent_b(ms: int) -> Stats:
         pytest.param([(0.0, BOTH), (0.5, silent_b(5_000))], [], id="a clock that stepped back"),
         pytest.param([(0.0, BOTH), (0.5, silent_b(5_400))], ["b"], id="it died"),
         pytest.param([(0.0, BOTH), (60.0, silent_b(64_000))], ["b"], id="it died between two looks"),
+        pytest.param([(0.0, WITH_ENDED), (0.5, silent_b(900))], ["b"], id="its process has ended on this machine"),
         pytest.param([(0.0, silent_b(21_000))], ["b"], id="it never ran"),
     ],
 )

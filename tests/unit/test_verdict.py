@@ -10,7 +10,7 @@ from bridge.core.orders import Actor, RouteOrder, RouteState
 from bridge.desk.clock_step import ClockStep
 from bridge.desk.numbers import RouteStats, Stats, together
 from bridge.desk.severity import Severity
-from bridge.operate.verdict import STALE_S, InstanceState, Known, LocalReport, judge
+from bridge.operate.verdict import STALE_S, STARTING, STOPPING, InstanceState, Known, LocalReport, judge, shown_overdue
 from bridge.telemetry.health import WELL
 
 RUNNING = {"able": True, "health": WELL, "shards": [0, 1], "routes": ["orders"]}
@@ -20,6 +20,14 @@ HERE = LocalReport("a-1", "rabbitmq", 0.4)
 WAITS = {**RUNNING, "unconfirmed": 172, "unconfirmed_s": 2.5}
 LATE = {"able": True, "health": "was due 13s ago.", "troubles": {"overdue": "was due 13s ago"}}
 LOST_SEEN = {**RUNNING, "health": "Lost.", "routes": ["orders"], "troubles": {"store contents": "Redis was emptied"}}
+REFUSED = {
+    **RUNNING,
+    "health": "Ill.",
+    "troubles": {
+        "store full": "nothing is parked: Redis is full",
+        "route orders": "messages of route orders are refused",
+    },
+}
 ILL = {"able": True, "health": "the store cannot be reached: it timed out."}
 
 
@@ -175,11 +183,28 @@ TABLE = {
         "Trouble: no instance is running, or Redis was emptied a moment ago. Start one with `postdate run`.",
     ),
     "overdue by less than a second": (Known(late(900)), "OK", "All well: 5 parked"),
-    "overdue": (Known(late(5_300)), "WARN", "Overdue: 2, the oldest by 5s."),
+    "overdue": (Known(late(5_300)), "WARN", "Overdue: 2, the oldest by 5s. No instance reports a cause."),
+    "all instances are stopped orderly": (
+        Known(CALM, unready=[("parent", STOPPING), ("a-1", STOPPING), ("b-2", STOPPING)]),
+        "FAIL",
+        "Trouble: instances on this machine that stop: a-1, b-2.",
+    ),
+    "an instance starts": (
+        Known(CALM, unready=[("c-3", STARTING)]),
+        "FAIL",
+        "Trouble: instances on this machine that start: c-3.",
+    ),
+    "one of two instances has met a missing destination, and a full store": (
+        Known(
+            replace(CALM, by_route={"orders": RouteStats(5, refused=2)}, instances={"a-1": REFUSED, "b-2": RUNNING}),
+        ),
+        "FAIL",
+        "Trouble: nothing is parked: Redis is full. Troubles: 2.",
+    ),
     "sent and not confirmed": (
         Known(replace(CALM, claimed=200, instances={"a-1": WAITS})),
         "WARN",
-        "Overdue: 172, the oldest by 2s.",
+        "Overdue: 172, the oldest by 2s. Of these, the broker has not confirmed: 172.",
     ),
     "given back since the report": (Known(replace(CALM, instances={"a-1": WAITS})), "OK", "All well: 5 parked"),
     "delivered since the report": (
@@ -289,6 +314,12 @@ def test_the_verdict_says_what_is_known_and_no_more(known: Known, level: str, se
     assert overall.sentence.endswith(".")
     assert overall.level is Severity(level)
     assert overall.well == (level == "OK")
+
+
+def test_a_figure_of_overdue_messages_appears_with_its_sentence() -> None:
+    for ms, shown in ((900, (0, 0)), (1_000, (2, 1_000))):
+        assert shown_overdue(late(ms)) == shown
+        assert ("Overdue" in judge(Known(late(ms))).sentence) == bool(shown[0])
 
 
 def test_what_a_rate_holds_is_said_once_and_a_question_keeps_its_mark() -> None:
@@ -461,7 +492,9 @@ def test_paused_and_draining_routes_are_named_whatever_else_is_wrong() -> None:
     orders = {"orders": PAUSED, "last": DRAINED}
     troubles, named = [replace(HERE, troubles={"a": "x"})], " Paused: orders. Draining: last."
     assert judge(Known(replace(CALM, orders=orders), local=troubles)).sentence == f"Trouble: x.{named}"
-    assert judge(Known(replace(late(5_300), orders=orders))).sentence == f"Overdue: 2, the oldest by 5s.{named}"
+    assert judge(Known(replace(late(5_300), orders=orders))).sentence == (
+        f"Overdue: 2, the oldest by 5s. No instance reports a cause.{named}"
+    )
     assert judge(Known(replace(CALM, orders=orders, warnings=("w",)))).sentence == f"Warning: w.{named}"
 
 
