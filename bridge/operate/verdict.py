@@ -23,6 +23,8 @@ from bridge.telemetry.subject import OVERDUE, STORE, STORE_CLAIM, STORE_CLOCK, S
 STALE_S = 5.0
 #: Overdue by less is usual under load; by more it is a failure.
 LATE_MS, FAILED_MS = 1000, 10_000
+#: Below this part of its maxmemory a server is not full.
+_ROOM = 0.95
 #: Held by ``max_rate`` for longer is a warning. The alerts PostdateOverdue and PostdateRateTooLow have the same time.
 HELD_LONG_MS = 30_000
 #: Stands for a loss that no instance has noted yet.
@@ -305,6 +307,8 @@ def _is_over(fault: Fault, known: Known, found: Stats) -> bool:
             return found.restored_ago_ms < _RESTORED_MS
         case ["store", "memory"]:  # the store's own warning says so, from the look that has the limit
             return True
+        case ["store", "full"]:
+            return _has_room(found)
         case ["overdue"]:
             return (not found.claimed or known.answers_s < STALE_S) and found.oldest_overdue_ms < LATE_MS
         case ["route", name] if fault.instance in found.instances:
@@ -312,6 +316,11 @@ def _is_over(fault: Fault, known: Known, found: Stats) -> bool:
             dead = counts is not None and counts.dead and not fault.text.startswith(waits_after_refusal(name))
             return counts is None or not (counts.refused or dead)
     return False
+
+
+def _has_room(found: Stats) -> bool:
+    """Return whether each server has memory: what an instance met a moment ago is over."""
+    return bool(found.memory) and all(server.used < _ROOM * server.most or not server.most for server in found.memory)
 
 
 def _counted(fault: Fault, found: Stats) -> Fault:

@@ -106,8 +106,7 @@ class JournalWriter:
             self.errors += 1
             why = as_sentence(str(error)).removesuffix(".")
             text = f"messages of an instance that are not in the journal yet: {self.unwritten}. {why}"
-            text = text if self._waiting else ""
-            self._health.say(JOURNAL_WRITE, text, cause=str(error))
+            self._health.say(JOURNAL_WRITE, text if self._waiting else "", cause=str(error))
             raise
         self._health.say(JOURNAL_WRITE, "")
 

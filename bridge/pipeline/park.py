@@ -42,6 +42,8 @@ log = structlog.get_logger("postdate")
 _GATHER_S = 0.016
 #: A store without room answers, so it is asked again this soon: it may have room at any moment.
 _FULL_S = 1.0
+#: A store that refused a message this long ago counts as full, though it has taken others since.
+_FULL_HELD_S = 5.0
 #: Cancellations, messages with keys of their own, and dead letters in one round, over all routes: a few milliseconds of
 #: work. A message of another route waits for the rest of one round, and for its own.
 _HEAVY_MAX = 128
@@ -105,6 +107,8 @@ class Parker:
         self.received = 0
         self._rounds = 0
         self._failures = 0
+        #: Why the store had no room, when it last had none, and when it took messages between two refusals.
+        self._full, self._full_s, self._some_s = "", -math.inf, -math.inf
 
     def follow(self, routes: Mapping[str, RouteRules], recent_max: int) -> None:
         """Use these rules for deliveries from now on. What a removed route has taken in is parked by its own."""
@@ -209,16 +213,30 @@ class Parker:
                 failed = True
                 self._failures += 1
                 full = isinstance(error, StoreFull)
-                self._health.say(STORE_FULL, f"nothing is parked: {error}" if full else "")
+                self._say_full(str(error) if full else "", parked=False)
                 self._health.say(STORE_PARK, "" if full else f"nothing is parked: {error}")
                 await reconnect.wait(self._health.connected(STORE_PARK), _FULL_S if full else math.inf)
             else:
-                self._health.say(STORE_FULL, "")
+                self._say_full(self._full if began_s - self._full_s < _FULL_HELD_S else "", parked=True)
                 self._health.say(STORE_PARK, "")
                 self._metrics.park_s.add(time.monotonic() - began_s)
                 return
         self._gave_up = self._stopping and failed
         self._source.drop(list(parking.pending()))
+
+    def _say_full(self, error: str, parked: bool) -> None:
+        """Say that the store is full. At its limit it takes a message now and then: that is one trouble."""
+        now_s = time.monotonic()
+        if not error:
+            self._health.say(STORE_FULL, "")
+            return
+        if parked:
+            self._some_s = now_s
+        else:
+            self._full, self._full_s = error, now_s
+        some = now_s - self._some_s < _FULL_HELD_S
+        text = f"only some messages are parked: {error}" if some else f"nothing is parked: {error}"
+        self._health.say(STORE_FULL, text, self._full_s + _FULL_HELD_S - now_s if parked else math.inf, cause="full")
 
 
 def _would_wait(step: Step) -> bool:

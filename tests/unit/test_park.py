@@ -375,8 +375,28 @@ async def test_a_full_store_accepts_nothing_and_takes_all_when_there_is_room() -
     assert STORE_AWAY.isdisjoint(troubles), "it answers"
     house.memory.full = False
     await parking
-    assert not house.health.troubles().keys() & {STORE_FULL, *STORE_AWAY}
+    troubles = house.health.troubles()
+    assert STORE_AWAY.isdisjoint(troubles)
+    assert troubles[STORE_FULL].startswith("only some messages are parked: "), "it may be full again"
     assert (house.source.left(), house.parked(), len(house.dead())) == (0, 1, 1)
+
+
+@pytest.mark.usefixtures("leaping_time")
+async def test_a_store_at_its_limit_is_one_trouble_until_it_has_refused_nothing_for_some_seconds() -> None:
+    house = House()
+    running = asyncio.create_task(house.parker.run())
+    seen = set()
+    for turn in range(6):
+        house.memory.full = turn % 2 == 0
+        house.publish(f"{turn}")
+        await asyncio.sleep(1.5)
+        seen.add(house.health.troubles().get(STORE_FULL, "").partition(":")[0])
+    assert seen == {"nothing is parked", "only some messages are parked"}
+    for turn in range(4):
+        house.publish(f"room {turn}")
+        await asyncio.sleep(1.5)
+    assert house.health.troubles() == {}
+    running.cancel()
 
 
 @pytest.mark.usefixtures("leaping_time")
@@ -393,7 +413,10 @@ async def test_a_store_that_was_full_for_long_takes_all_within_a_second_of_havin
     house.memory.full, room_s = False, time.monotonic()
     await parking
     assert time.monotonic() - room_s < 3, "it would be 3.8 s after a wait of 5 s, and the machine may stand still"
-    assert (house.health.troubles(), house.parked()) == ({}, 1)
+    await asyncio.sleep(6)
+    house.publish("b", 0)
+    await house.park()
+    assert (house.health.troubles(), house.parked()) == ({}, 2)
 
 
 async def test_deliveries_of_a_lost_connection_are_dropped_once_and_parked_when_they_come_again() -> None:

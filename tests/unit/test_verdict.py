@@ -8,7 +8,7 @@ import pytest
 
 from bridge.core.orders import Actor, RouteOrder, RouteState
 from bridge.desk.clock_step import ClockStep
-from bridge.desk.numbers import RouteStats, Stats, together
+from bridge.desk.numbers import RouteStats, ServerMemory, Stats, together
 from bridge.desk.severity import Severity
 from bridge.operate.verdict import STALE_S, STARTING, STOPPING, InstanceState, Known, LocalReport, judge, shown_overdue
 from bridge.telemetry.health import WELL
@@ -604,7 +604,10 @@ def test_nothing_is_delivered_is_not_said_beside_a_store_that_answers_and_nothin
     ):
         assert judge(true).sentence.startswith("Trouble: nothing is delivered: Redis does not answer."), "it is true"
     full = [replace(HERE, troubles={"store full": "nothing is parked: Redis is at its maxmemory"})]
-    assert judge(Known(CALM, local=full)).sentence.startswith("Trouble: nothing is parked:")
+    for used, is_full in ((99, True), (101, True), (90, False)):
+        found = replace(CALM, memory=[ServerMemory("Redis", used, 100)])
+        assert judge(Known(found, local=full)).sentence.startswith("Trouble: nothing is parked:") == is_full
+    assert judge(Known(replace(CALM, memory=[ServerMemory("Redis", 99, 0)]), local=full)).well, "it was raised"
 
 
 def test_the_trouble_of_an_instance_names_it_where_another_one_serves_its_routes_well() -> None:
