@@ -46,6 +46,8 @@ _LOSS_MS = 3_600_000
 #: For how long a broker or the journal is in trouble before it is reported: most restarts take less. For how long a
 #: full store takes each lease before it has room: at its limit, small writes succeed now and then.
 _LASTS_S = 5.0
+#: The instances of one process die together, and each store removes its own: they are one report.
+_TOGETHER_S = 3.0
 #: Parts of a server without which nothing passes. Other subjects are warnings, or have a report of their own.
 _PARTS = frozenset({"", "intake", "publish", "alarm", "leader", "write", "moves"})
 #: The servers beside the store, and troubles of a server by which messages pass postdate or are lost. The store keeps
@@ -257,6 +259,8 @@ class WebhookReporter:
         self._sent_at: dict[str, float] = {}
         #: The servers in trouble, and since when.
         self._since: dict[str, float] = {}
+        #: How many instances were lost at the last look, and when that number last changed.
+        self._lost: tuple[int, float] | None = None
         #: When the store last had no room for the lease.
         self._full_s = -math.inf
         #: When the store was first asked without an answer; None while it answers.
@@ -290,6 +294,8 @@ class WebhookReporter:
         before = self._reported.with_noted(found.reported) if leads else self._reported
         troubles = servers_in_trouble(found)
         now = reported(found, after_ms, self._lasting(troubles, before), self._is_full(full, before, found))
+        if self._more_may_be_lost(found):
+            now = now._replace(instances_lost=before.instances_lost)
         news = news_of(before, now, found, troubles, full, after_ms) if leads else list(_of_store(before, now, full))
         report = report_on(news, before, now, found, self._instance)
         if report is None or await self._sent(report, {kind for kind, _ in news}):
@@ -318,6 +324,12 @@ class WebhookReporter:
         self._since = {server: self._since.get(server, self._now_s()) for server in troubles}
         old = {server for server, since in self._since.items() if self._now_s() - since >= _LASTS_S}
         return frozenset(old | (before.servers & troubles.keys()))
+
+    def _more_may_be_lost(self, found: Stats) -> bool:
+        """Return whether an instance was lost a moment ago. What was lost before the first look is no news."""
+        if self._lost is None or self._lost[0] != found.instances_lost:
+            self._lost = found.instances_lost, -math.inf if self._lost is None else self._now_s()
+        return self._now_s() - self._lost[1] < _TOGETHER_S
 
     async def _away(self, why: str, silent_s: float) -> None:
         """Report once that the store does not answer, after the time that a message may be overdue."""

@@ -198,6 +198,17 @@ class TestSending:
         await self.turn()
         assert [alert["dead_letters"] for alert in self.sent] == [{"new": 1, "total": 5}]
 
+    async def test_the_instances_of_a_process_that_died_are_one_report(self) -> None:
+        await self.turn()
+        for names in (["a"], ["a", "b"], ["a", "b"], ["a", "b"], ["a", "b"]):
+            lost = {f"{name} (rabbitmq)": 999_000 for name in names}
+            self.found = replace(CALM, instances_lost=len(names), lost=lost)
+            self.now_s += 1
+            await self.turn()
+        (alert,) = self.sent
+        assert "a (rabbitmq)" in alert["text"]
+        assert "b (rabbitmq)" in alert["text"]
+
     @pytest.mark.usefixtures("leaping_time")
     async def test_a_slow_url_makes_no_second_instance_report_the_same(self) -> None:
         """The second one has looked at the store before the first one could note what it has reported."""
