@@ -53,7 +53,8 @@ def restore_messages(
     The journal has every message: it comes back with its own id, byte for byte, at its own due moment. Without a
     journal, Kafka still has the records of a route for the retention of its intake topics (--from-intake): they come
     back with new ids. What Redis has is left alone, so a restore may be repeated, interrupted, and run beside
-    instances. A dead letter comes back with the moment of the restore as its `died`. The page and the API show a running restore, and stop it.
+    instances. A dead letter comes back with the moment of the restore as its `died`. The page and the API show a
+    running restore, and stop it.
     """
     route = only or filters["route"]
     if from_intake:
