@@ -51,10 +51,9 @@ def restore_messages(
     """Bring back what Redis has lost.
 
     The journal has every message: it comes back with its own id, byte for byte, at its own due moment. Without a
-    journal, Kafka still has the records of a route for the retention of its intake topics (--from-intake): they come
-    back with new ids. What Redis has is left alone, so a restore may be repeated, interrupted, and run beside
-    instances. A dead letter comes back with the moment of the restore as its `died`. The page and the API show a
-    running restore, and stop it.
+    journal, Kafka still has the records of a route while its intake topics keep them (--from-intake): they get new ids.
+    What Redis has is left alone, so a restore may be repeated, interrupted, and run beside instances. The restore is
+    when its dead letters `died`. The page and the API show a running restore, and stop it.
     """
     route = only or filters["route"]
     if from_intake:
