@@ -52,8 +52,8 @@ def restore_messages(
 
     The journal has every message: it comes back with its own id, byte for byte, at its own due moment. Without a
     journal, Kafka still has the records of a route while its intake topics keep them (--from-intake): they get new ids.
-    What Redis has is left alone, so a restore may be repeated, interrupted, and run beside instances. The restore is
-    when its dead letters `died`. The page and the API show a running restore, and stop it.
+    What Redis has is left alone, so a restore may be repeated, interrupted, and run beside instances. Dead letters
+    get the restore's moment as `died`. The page and the API show a running restore, and stop it.
     """
     route = only or filters["route"]
     if from_intake:
