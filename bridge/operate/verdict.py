@@ -408,8 +408,8 @@ def _alone(known: Known, instances: Sequence[InstanceVerdict]) -> Iterator[Fault
         return
     if found.shrunk or (found.loss and found.now_ms - found.lost_ms < STALE_S * 1000):
         return  # the loss took their reports, too
-    which = ", or Redis was emptied a moment ago" if found.blank else ""
-    yield Fault("", "instance", f"no instance is running{which}. {_START}")
+    text = "no instance is running, or Redis was emptied a moment ago" if found.blank else "no instance is running"
+    yield Fault("", "instance", f"{text}. {_START}")
 
 
 def _loss(known: Known) -> Iterator[Fault]:
