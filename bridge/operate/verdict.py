@@ -478,11 +478,12 @@ def shown_overdue(found: Stats) -> tuple[int, int]:
 
 def _unready(unready: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Return what /readyz reports, with the processes that start in one sentence, and so those that stop."""
-    for text, state in ((STARTING, "start"), (STOPPING, "stop")):
+    for text in (STARTING, STOPPING):
+        state = text.removeprefix("it is ")
         if names := [subject for subject, what in unready if what == text and subject != "parent"]:
-            yield "instance", f"instances on this machine that {state}: {', '.join(names)}"
+            yield "instance", f"instances {state} on this machine: {', '.join(names)}"
         elif ("parent", text) in unready:
-            yield "instance", f"the instances on this machine {state}"
+            yield "instance", f"postdate is {state} on this machine"
     for subject, text in unready:
         if text not in (STARTING, STOPPING):
             yield subject, text if subject in text else f"{subject}: {text}"

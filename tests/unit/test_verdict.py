@@ -187,12 +187,12 @@ TABLE = {
     "all instances are stopped orderly": (
         Known(CALM, unready=[("parent", STOPPING), ("a-1", STOPPING), ("b-2", STOPPING)]),
         "FAIL",
-        "Trouble: instances on this machine that stop: a-1, b-2.",
+        "Trouble: instances stopping on this machine: a-1, b-2.",
     ),
     "an instance starts": (
         Known(CALM, unready=[("c-3", STARTING)]),
         "FAIL",
-        "Trouble: instances on this machine that start: c-3.",
+        "Trouble: instances starting on this machine: c-3.",
     ),
     "one of two instances has met a missing destination, and a full store": (
         Known(
