@@ -267,7 +267,7 @@ class RedisDesk(RedisPast):
             guard.loss_in(made, now_ms, guard.LOSS_IN_HEALTH_MS, self._broker),
             made.get("restored_ms", 0),
             guard.still_lost(made),
-            not made,
+            "id" not in made,
             step=step_in(made, now_ms),
         )
 
