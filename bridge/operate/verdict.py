@@ -271,7 +271,9 @@ def _instance(
             "": str(report.get("health") or "it reports no health")
         }
         faults = [
-            Fault(name, subject, f"instance {name} cannot deliver now" if text == WELL else _bare(text))
+            Fault(
+                name, subject, f"instance {name} is starting, or it cannot deliver now" if text == WELL else _bare(text)
+            )
             for subject, text in troubles.items()
         ]
     return InstanceVerdict(name, _state(faults), tuple(faults))

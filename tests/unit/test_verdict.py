@@ -287,7 +287,7 @@ TABLE = {
     "an instance that cannot deliver": (
         Known(replace(CALM, instances={"a-1": {"able": False, "health": WELL}})),
         "FAIL",
-        "Trouble: instance a-1 cannot deliver now.",
+        "Trouble: instance a-1 is starting, or it cannot deliver now.",
     ),
     "two troubles and overdue messages": (
         Known(late(12_000), local=[replace(HERE, troubles={"a": "x.", "b": "y."})]),
