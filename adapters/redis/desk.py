@@ -268,6 +268,8 @@ class RedisDesk(RedisPast):
             made.get("restored_ms", 0),
             guard.still_lost(made),
             "id" not in made,
+            # An instance writes the agreement before it reports or parks.
+            shrunk="id" not in made and bool(instances or ever),
             step=step_in(made, now_ms),
         )
 

@@ -333,6 +333,7 @@ def together(stats: Sequence[Stats]) -> Stats:
         restored_ms=max(store.restored_ms for store in stats),
         still_lost=sum(store.still_lost for store in stats if store.loss),
         blank=all(store.blank for store in stats),
+        shrunk=any(store.shrunk for store in stats),
         step=last_of(store.step for store in stats),
     )
 

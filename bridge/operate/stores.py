@@ -170,7 +170,7 @@ class Look:
         before, loss, at_s = self._counted
         if count < before:
             self._lost_s = now_s
-            if found.loss in ("", loss) and now_s - at_s < _NOTED_S:
+            if found.shrunk or (found.loss in ("", loss) and now_s - at_s < _NOTED_S):
                 return replace(found, shrunk=True)
         self._counted = count, found.loss, now_s
         return found

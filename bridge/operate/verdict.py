@@ -44,7 +44,6 @@ _LOSS = frozenset({str(STORE_CONTENTS), "journal restore"})
 _NAMED_MAX = 5
 #: What /readyz says of a process.
 STARTING, STOPPING = "it is starting", "it is stopping"
-_NO_CAUSE = "No instance reports a cause."
 _WELL = "All well: "
 _START = "Start one with `postdate run`"
 _SLOW = "more is due than"
@@ -222,8 +221,7 @@ def _judged(known: Known) -> Overall:
         return Overall(Severity.WARN, "Not known: the store has not answered yet.", (), instances)
     if overdue or warnings:
         level = Severity.FAIL if known.late_ms >= FAILED_MS else Severity.WARN
-        why = "" if warnings or known.stats is None or known.stats.late > known.stats.overdue else _NO_CAUSE
-        sentence = " ".join(filter(None, (overdue, why, _of_warnings(warnings))))
+        sentence = " ".join(filter(None, (overdue, _why(known, warnings), _of_warnings(warnings))))
         return Overall(level, sentence + _ordered(known, sentence), warnings, instances)
     if known.stats is None or not (known.stored or known.stats.waiting):
         return Overall(Severity.OK, "No route has a store. Messages wait in the broker: see Levels.", (), instances)
@@ -466,11 +464,17 @@ def _of_faults(faults: Sequence[Fault], warnings: int, overdue: str, whose: str)
 
 def _overdue(known: Known) -> str:
     late, oldest_ms = shown_overdue(known.stats) if known.stats is not None else (0, 0)
+    return f"Overdue: {late:,}, the oldest by {write_duration(oldest_ms // 1000 * 1000)}." if late else ""
+
+
+def _why(known: Known, warnings: Sequence[Fault]) -> str:
+    """Explain a figure of overdue messages that stands beside no trouble."""
+    late, _ = shown_overdue(known.stats) if known.stats is not None else (0, 0)
     if known.stats is None or not late:
         return ""
-    unconfirmed = late - known.stats.overdue
-    of = f" Of these, the broker has not confirmed: {unconfirmed:,}." if unconfirmed > 0 else ""
-    return f"Overdue: {late:,}, the oldest by {write_duration(oldest_ms // 1000 * 1000)}.{of}"
+    if (unconfirmed := late - known.stats.overdue) > 0:
+        return f"Of these, the broker has not confirmed: {unconfirmed:,}."
+    return "" if warnings else "No instance reports a cause."
 
 
 def shown_overdue(found: Stats) -> tuple[int, int]:
