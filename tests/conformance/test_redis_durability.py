@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from adapters.redis.connect import connect
+from adapters.redis.desk import RedisDesk
 from adapters.redis.guard import read_agreement
 from adapters.redis.scripts import Call, scripts
 from adapters.redis.store import RedisStore
@@ -263,6 +264,29 @@ async def test_a_loss_is_seen_at_the_next_look_and_the_agreement_is_written_agai
     await rig.client.hset("{emptied}:store", "shards", SHARDS + 1)
     with pytest.raises(StoreUnfit, match=r"made with 5 shards and redis.shards is 4"):
         await store.look()
+    await rig.close()
+
+
+async def test_a_look_at_an_emptied_store_sees_that_it_is_before_an_instance_has_noted_the_loss(
+    start_redis: StartRedis,
+) -> None:
+    rig = RedisRig(start_redis().url, "unnoted")
+    store = await rig.open("a")
+    await park(store, *(await rig.overdue(3)))
+    await store.look()
+    desk = RedisDesk(rig.client, "unnoted", SHARDS, store)
+
+    async def seen() -> tuple[bool, bool, bool]:
+        stats = await desk.stats()
+        return stats.blank, stats.shrunk, bool(stats.loss)
+
+    assert await seen() == (False, False, False)
+    await rig.client.flushall()
+    assert await seen() == (True, False, False)
+    await store.meet(5_000, True, "{}")
+    assert await seen() == (True, True, False), "an instance has reported, and not looked yet"
+    await store.look()
+    assert await seen() == (False, False, True)
     await rig.close()
 
 
