@@ -74,7 +74,7 @@ class MoveTail:
             for shard, entries in logged.items():
                 await self._moves.forget(shard, entries.names)
             self._waiting_s = None
-            left = [shard for shard, entries in logged.items() if len(entries.moves) >= _ENTRIES_MAX]
+            left = [shard for shard, entries in logged.items() if len(entries.names) >= _ENTRIES_MAX]
 
     async def pass_by(self, rows: Iterable[JournalMessage]) -> None:
         """Let later moves of these messages count, because their places are higher than those that the rows have.
@@ -121,7 +121,7 @@ class MoveTail:
                     if entries := await self._moves.envelopes(lacking[at : at + _ENVELOPES_MAX]):
                         await self._journal.write(entries)
                 await self._moves.forget(shard, logged.names, parks=True)
-                left += [shard] if len(logged.moves) >= _ENTRIES_MAX else []
+                left += [shard] if len(logged.names) >= _ENTRIES_MAX else []
 
     async def parked_since(self, shard: int, at_ms: int) -> AsyncIterator[list[JournalEntry]]:
         """Iterate over messages that were parked around a moment or later, and that the ``writer`` does not know.
