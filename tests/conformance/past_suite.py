@@ -109,6 +109,12 @@ class History:
         assert kept == [1, 2, 3, *[4] * 7]
         assert sorted(row.id for row in await desk_rig.past()) == ids[-4:]
 
+    async def test_what_left_during_hours_without_memory_is_written_in_one_call(self, desk_rig: DeskRig) -> None:
+        """A second with deliveries makes a piece, and a full store takes none until it has room."""
+        ids = [desk_rig.ids.next(desk_rig.store.clock.now_ms(), 0) for _ in range(5000)]
+        pieces = {0: list(map(desk_rig.piece, ids))}
+        assert await desk_rig.store.record(pieces, 10_000) == {0: 5000}
+
     async def test_the_history_reaches_as_far_back_as_it_is_kept(self, desk_rig: DeskRig) -> None:
         await desk_rig.deliver(0)
         since_ms = await desk_rig.desk.history_since_ms()

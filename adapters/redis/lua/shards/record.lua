@@ -11,4 +11,6 @@ local HISTORY = KEYS[1]
 local keep_ms, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 local now_ms = math.floor(now_us() / 1000)
 if redis.call('EXISTS', HISTORY) == 0 and #ARGV == 2 then return 0 end
-return history_add(HISTORY, {unpack(ARGV, 3)}, now_ms, keep_ms, most)
+local pieces = {} -- of hours in which memory was full: too many for unpack
+for at = 3, #ARGV do pieces[at - 2] = ARGV[at] end
+return history_add(HISTORY, pieces, now_ms, keep_ms, most)
