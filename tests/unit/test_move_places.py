@@ -1,5 +1,5 @@
-"""The places of moves in Redis's log: exact where Redis keeps a moment, because its clock was set back; and entries that
-are no moves, at which no reader stops."""
+"""The log of moves in Redis. Its places are exact where Redis keeps a moment, because its clock was set back. At an
+entry that is no move, no reader stops."""
 
 from __future__ import annotations
 
