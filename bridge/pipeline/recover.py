@@ -6,7 +6,6 @@ The holder of an expired lease died, or lost the store. It may have published th
 from __future__ import annotations
 
 import time
-from collections.abc import Set
 
 from bridge.core.errors import ShardsUnavailable
 from bridge.core.ports import DeliveringStore
@@ -48,14 +47,15 @@ class Recovery:
         if not claims:
             return
         started = time.monotonic()
-        away: Set[int] = frozenset()
         try:
-            await self._store.renew(claims, self._lease_ms)
+            held = await self._store.renew(claims, self._lease_ms)
             self._renews_all = False
         except ShardsUnavailable as error:  # the claim loop reports it
-            away = error.shards
+            held = error.worked
+            claims = [claim for claim in claims if claim.shard not in error.shards]
+        lost = held < len(claims)
         for claim in claims:
-            if claim.shard not in away:
+            if not lost or claim.lease_ends > started:  # another instance may have those that ended
                 claim.lease_ends = started + self._lease_ms / 1000
 
     async def recover(self) -> None:

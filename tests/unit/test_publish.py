@@ -10,7 +10,7 @@ import pytest
 from adapters.memory.memory_sink import HOLD
 from bridge.parking.identity import shard_for
 from bridge.pipeline.publish import Alarm, Publisher
-from tests.unit.house import SHARDS, House, turns
+from tests.unit.house import LEASE_MS, SHARDS, House, turns
 
 AHEAD_MS = 8
 
@@ -72,6 +72,24 @@ async def test_what_waits_here_takes_room_from_the_next_claim() -> None:
     house = await claimed(1, 2, 3, 4, 5, window=3)
     assert len(house.leases.held()) == 3
     assert await house.claimer.once() == 0
+
+
+async def test_what_another_instance_took_over_meanwhile_is_not_published_when_the_network_is_back() -> None:
+    """Cut off for longer than a lease, an instance holds claims that wait for the broker. Another one delivers them."""
+    house = await claimed(5)
+    neighbour = House(house.memory, "bbbbbb")
+    house.sink.connected = False
+    for claim in house.leases.held():
+        claim.lease_ends = time.monotonic() - 1
+    house.clock.advance(LEASE_MS + 1)
+    await neighbour.recovery.recover()
+    await neighbour.deliver()
+    assert neighbour.bodies() == ["5"]
+    await house.recovery.once()  # Redis answers first
+    house.sink.connected = True
+    await house.publisher.once()
+    assert house.bodies() == []
+    assert house.leases.held() == []
 
 
 async def test_after_the_stop_nothing_is_published() -> None:
