@@ -121,6 +121,9 @@ class FanOut:
             return
         self._sending = True
         try:
+            if self._waiting and not self.able():  # another instance may have the broker, and these messages with it
+                lost, self._waiting = self._waiting, deque()
+                self._on_results([Result(copy, Outcome.UNKNOWN, None) for copy in lost])
             while self._waiting and (most := max(0, self._sink.room()[0])):
                 ready = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
                 now_s = time.monotonic()

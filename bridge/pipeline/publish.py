@@ -127,6 +127,9 @@ class Publisher:
         waiting = self._waiting
         if not waiting:
             return
+        if not self._sink.able():
+            await self._give_back_all()
+            return
         room, room_bytes = self._sink.room()
         if self._stepped_back():
             await self._give_back_undue()
@@ -151,6 +154,12 @@ class Publisher:
         if late:
             # This process was suspended for longer than the lease, so another instance may have these already.
             await self._leases.give_back(late, "leases expired before publishing")
+
+    async def _give_back_all(self) -> None:
+        """Release all claims that wait here: another instance may have the broker, and their shards with them."""
+        claims = [row[3] for row in self._waiting]
+        self._waiting.clear()
+        await self._leases.give_back(claims, "the broker was lost before publishing")
 
     def _stepped_back(self) -> bool:
         """Return whether the next message was claimed before the store's clock stepped back."""
@@ -178,6 +187,8 @@ class Publisher:
 
     def _until_next_s(self) -> float:
         self._full = min(self._sink.room()) <= 0
+        if self._waiting and not self._sink.able():
+            return 0.0
         if not self._waiting or self._full:
             return _IDLE_S
         if self._stepped_back() and self._waiting[0][0] > self._clock.now_us() / 1000 + _STEP_MS:

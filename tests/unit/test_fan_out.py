@@ -46,6 +46,18 @@ class Rig:
         return [result.outcome for result in self.results]
 
 
+async def test_copies_that_wait_for_a_broker_that_is_lost_go_back() -> None:
+    rig = Rig(window=1)
+    rig.inner.answer = HOLD
+    await rig.publish(claim(), claim("plain", 1))
+    rig.inner.lose_connection()
+    await rig.answers()
+    assert [(result.letter.route, result.outcome) for result in rig.results] == [
+        ("orders", Outcome.UNKNOWN),
+        ("plain", Outcome.UNKNOWN),
+    ]
+
+
 async def test_a_message_is_confirmed_when_all_destinations_have_confirmed_it() -> None:
     rig = Rig()
     rig.inner.script(HOLD, HOLD, HOLD)

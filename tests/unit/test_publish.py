@@ -92,6 +92,26 @@ async def test_what_another_instance_took_over_meanwhile_is_not_published_when_t
     assert house.leases.held() == []
 
 
+async def test_an_instance_without_its_broker_keeps_no_shard_with_what_it_claimed_ahead() -> None:
+    """Its lease would be renewed, and its shard drained, for as long as the broker is away from this instance alone."""
+    house = await claimed(5)
+    neighbour = House(house.memory, "bbbbbb")
+    instances = house.members(), neighbour.members()
+    house.sink.lose_connection()
+    loop = asyncio.create_task(house.publisher.run())
+    try:
+        for _ in range(3):
+            await turns()
+            for instance in instances:
+                await instance.once()
+            await house.leases.hand_over()
+            await neighbour.deliver()
+            house.clock.advance(1000)
+    finally:
+        loop.cancel()
+    assert neighbour.bodies() == ["5"]
+
+
 async def test_after_the_stop_nothing_is_published() -> None:
     house = await claimed(3)
     house.publisher.stop()
