@@ -49,7 +49,8 @@ class Reconnect:
             self._connected()
 
     async def wait(self, sooner: asyncio.Event | None = None, most_s: float = math.inf) -> None:
-        """Wait before the next attempt, at most until ``sooner`` is set, or for ``most_s``."""
+        """Wait before the next attempt, at most until ``sooner`` is set, or for ``most_s``. After connections that held
+        for a moment only, nothing ends the wait sooner: two of them would wake each other for ever."""
         if self._worked_at is not None:
             held = time.monotonic() - self._worked_at >= self._steady_s
             self._failures = 0 if held else self._short
@@ -58,7 +59,7 @@ class Reconnect:
         with suppress(TimeoutError):
             wait_s = reconnect_wait_s(self._failures, random.random())  # noqa: S311 (jitter)
             async with asyncio.timeout(min(wait_s, most_s)):
-                await (sooner or asyncio.Event()).wait()
+                await (sooner if sooner and not self._short else asyncio.Event()).wait()
         self._failures += 1
 
 

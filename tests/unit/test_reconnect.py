@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NoReturn
 
 import pytest
 
@@ -132,3 +133,24 @@ async def test_a_store_that_answers_one_loop_is_asked_by_all_at_once(monkeypatch
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_two_sessions_that_a_broker_ends_at_once_do_not_wake_each_other_without_a_pause() -> None:
+    attempts = 0
+
+    async def ended_at_once(reconnect: Reconnect) -> NoReturn:
+        nonlocal attempts
+        attempts += 1
+        await asyncio.sleep(0)
+        reconnect.worked()
+        raise BrokerUnavailable("the broker closed the connection")
+
+    health = Health()
+    sessions = [
+        asyncio.create_task(keep_connected(ended_at_once, health, Subject("rabbitmq", part), "nothing is done"))
+        for part in ("intake", "publish")
+    ]
+    await asyncio.sleep(0.3)
+    for session in sessions:
+        session.cancel()
+    assert attempts < 20
