@@ -245,10 +245,11 @@ class RedisStore:
     async def claim(
         self, shards: Sequence[int], limit: int, bytes_max: int, lease_ms: int, drain_ms: int, ahead_ms: int = 0
     ) -> dict[int, ports.Claimed | StoreUnavailable]:
-        """Claim due messages. A call that fails or is cancelled is noted, and given back before the next claim."""
+        """Claim due messages. A call that fails or is cancelled is noted, and given back before the next claim; not one
+        with a ``limit`` of 0, which takes none and may run beside a claim."""
         token = self.new_token()
         until_us = int(self.clock.now_us()) + self._timeout_us
-        keys, lost, sent = self._keys.shards, self._lost, time.monotonic()
+        keys, lost, sent = self._keys.shards, dict(self._lost), time.monotonic()
         fresh_s, drain_s = sent + drain_ms / 1000 * _FRESH, sent + drain_ms / 1000
         longer = [shard for shard in shards if self._drained.get(shard, 0.0) < fresh_s]
         calls = []
@@ -259,16 +260,16 @@ class RedisStore:
         try:
             replies = await self._runner.many(calls)
         except asyncio.CancelledError:
-            self._lose(shards, token)
+            self._lose(shards if limit else (), token)
             raise
         received = time.monotonic()
         claimed: dict[int, ports.Claimed | StoreUnavailable] = {}
         for shard, reply in zip(shards, replies, strict=True):
             if isinstance(reply, StoreUnavailable):
-                self._lose((shard,), token)
+                self._lose((shard,) if limit else (), token)
                 claimed[shard] = reply
             else:
-                self._lost.pop(shard, None)
+                self._given_back(shard, lost.get(shard))
                 self.clock.observe(sent, received, reply[1])
                 claimed[shard] = _claimed(shard, reply, token, sent + lease_ms / 1000)
                 if not reply[0]:
@@ -354,11 +355,17 @@ class RedisStore:
 
     async def _give_back(self, shards: Sequence[int]) -> int:
         """Park messages again that were claimed by calls whose reply was lost."""
-        replies = await self._runner.many([self._recovery(shard, 0, *self._lost[shard]) for shard in shards])
+        lost = {shard: self._lost[shard] for shard in shards}
+        replies = await self._runner.many([self._recovery(shard, 0, *lost[shard]) for shard in shards])
         for shard, reply in zip(shards, replies, strict=True):
             if not isinstance(reply, StoreUnavailable):
-                self._lost.pop(shard, None)
+                self._given_back(shard, lost[shard])
         return self._added(shards, replies)
+
+    def _given_back(self, shard: int, lost: tuple[bytes, bytes] | None) -> None:
+        """Forget the claims that a call gave back, but none that was lost since that call was sent."""
+        if self._lost.get(shard) == lost:
+            self._lost.pop(shard, None)
 
     def _lose(self, shards: Iterable[int], token: bytes) -> None:
         for shard in shards:
