@@ -68,6 +68,7 @@ class MemoryJournal:
             row = _row_of(entry)
             if known is not None:
                 kept = known.message
+                row.origin = row.origin or known.origin
                 due_ms = kept.due_ms or row.message.due_ms
                 row.message = replace(
                     row.message,

@@ -67,7 +67,8 @@ def left_alone(statement: Any, dialect: Dialect) -> Any:
 def completed(statement: Any, dialect: Dialect) -> Any:
     """A message that is there keeps its state, unless the new row has a later one: its end may have come first."""
     old, new = statement.table.c, _new(statement, dialect)
-    values = [(name, new[name]) for name in ("route", "key", "arrived_ms", "envelope", "origin")]
+    values = [(name, new[name]) for name in ("route", "key", "arrived_ms", "envelope")]
+    values.append(("origin", func.coalesce(new.origin, old.origin)))  # the store does not tell it
     values.append(("due_ms", case((old.due_ms == literal_column("0"), new.due_ms), else_=old.due_ms)))
     return _changed(statement, dialect, [*values, *_later(old, new)])
 

@@ -75,6 +75,14 @@ class JournalSuite:
         await journal.write([again])
         assert set(await waiting(journal)) == {other.id, again.id}
 
+    async def test_a_row_keeps_its_record_where_another_instance_writes_it_again(self, journal: Journal) -> None:
+        """That instance took the message from the store, which does not tell of which record it is."""
+        first = entry(origin=(b"log", 7))
+        await journal.write([first])
+        await journal.write([first._replace(origin=None)])
+        again = entry(origin=(b"log", 7))
+        assert await journal.propose([again]) == {first.id: again.id}
+
     async def test_a_record_may_have_two_rows_until_one_is_parked(self, journal: Journal) -> None:
         first, other = entry(origin=(b"log", 7)), entry(origin=(b"log", 8))
         assert await journal.propose([first, other, entry()]) == {}
