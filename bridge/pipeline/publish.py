@@ -128,7 +128,8 @@ class Publisher:
         if not waiting:
             return
         if not self._sink.able():
-            await self._give_back_all()
+            self._settler.release([row[3] for row in waiting])  # with those that were under way, so that order stays
+            waiting.clear()
             return
         room, room_bytes = self._sink.room()
         if self._stepped_back():
@@ -154,12 +155,6 @@ class Publisher:
         if late:
             # This process was suspended for longer than the lease, so another instance may have these already.
             await self._leases.give_back(late, "leases expired before publishing")
-
-    async def _give_back_all(self) -> None:
-        """Release all claims that wait here: another instance may have the broker, and their shards with them."""
-        claims = [row[3] for row in self._waiting]
-        self._waiting.clear()
-        await self._leases.give_back(claims, "the broker was lost before publishing")
 
     def _stepped_back(self) -> bool:
         """Return whether the next message was claimed before the store's clock stepped back."""

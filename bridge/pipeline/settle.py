@@ -214,6 +214,12 @@ class Settler:
         self._metrics.routes[route].refused += 1
         self._refused_routes.refused(route, reason, wait_ms or 0)
 
+    def release(self, claims: Iterable[Claim]) -> None:
+        """Give back claims that were not sent, because the broker is lost. Another instance may have it, and takes
+        their shards."""
+        self._releases += (Release(claim, None, claim.tries, "") for claim in claims)
+        self._event.set()
+
     def bury(self, burials: Iterable[tuple[Claim, str]]) -> None:
         """Make dead letters of claims that cannot be published."""
         self._burials += burials

@@ -102,6 +102,7 @@ async def test_an_instance_without_its_broker_keeps_no_shard_with_what_it_claime
     try:
         for _ in range(3):
             await turns()
+            await house.settler.once()
             for instance in instances:
                 await instance.once()
             await house.leases.hand_over()
@@ -110,6 +111,23 @@ async def test_an_instance_without_its_broker_keeps_no_shard_with_what_it_claime
     finally:
         loop.cancel()
     assert neighbour.bodies() == ["5"]
+
+
+async def test_what_waited_does_not_overtake_what_was_under_way_when_the_broker_was_lost() -> None:
+    house = await claimed(5, 6)
+    house.sink.answer = HOLD
+    house.clock.advance(5)
+    await house.publisher.once()
+    house.sink.lose_connection()
+    await turns()
+    await house.publisher.once()
+    house.sink.connect()
+    await house.publisher.once()
+    await house.settler.once()
+    house.clock.advance(10)
+    await house.publisher.once()
+    await house.deliver()
+    assert house.bodies() == ["5", "5", "6"]
 
 
 async def test_after_the_stop_nothing_is_published() -> None:
