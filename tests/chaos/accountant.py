@@ -86,12 +86,16 @@ class Accountant(ABC):
 
     def settle(self, deadline_s: float | None = None, linger_s: float = 0.5) -> Verdict:
         """Wait until everything owed has arrived or the time is up, then a little longer for copies."""
+        self.wait_owed(deadline_s)
+        time.sleep(linger_s)
+        return self.verdict()
+
+    def wait_owed(self, deadline_s: float | None = None) -> None:
+        """Wait until everything owed has arrived or the time is up."""
         give_up = time.monotonic() + (self.patience_s if deadline_s is None else deadline_s)
         while time.monotonic() < give_up and missing(self._owed, self._receipts):
             self._raise_failures()
             time.sleep(0.02)
-        time.sleep(linger_s)
-        return self.verdict()
 
     def verdict(self) -> Verdict:
         """The verdict at this moment."""

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from types import TracebackType
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
 from tests.chaos.accountant import Accountant
 from tests.chaos.verdict import Owed, Receipt, Verdict
@@ -86,14 +86,19 @@ class KafkaLedger(Accountant):
 
     def _produced_twice(self) -> int:
         numbers: list[Any] = []
-        with closing(
-            Consumer({**self._servers, "group.id": f"intake-{self._run}", "enable.auto.commit": False})
-        ) as own:
-            partitions = own.list_topics(self._intake).topics[self._intake].partitions
-            own.assign([TopicPartition(self._intake, number, OFFSET_BEGINNING) for number in partitions])
-            while messages := own.consume(500, 5.0):
-                headers: list[Any] = [message.headers() or [] for message in messages]
-                numbers += (dict(named).get(_NAME) for named in headers)
+        own = {"group.id": f"intake-{self._run}", "enable.auto.commit": False, "enable.partition.eof": True}
+        with closing(Consumer({**self._servers, **own})) as consumer:
+            unread = set(consumer.list_topics(self._intake).topics[self._intake].partitions)
+            consumer.assign([TopicPartition(self._intake, number, OFFSET_BEGINNING) for number in unread])
+            while unread:
+                message = consumer.poll(20)
+                assert message is not None, f"Kafka does not show the ends of the partitions {unread}"
+                error = message.error()
+                if error is None:
+                    headers: Any = message.headers() or []
+                    numbers.append(dict(headers).get(_NAME))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard(message.partition())
         return len(numbers) - len(set(numbers))
 
     # -- the producer -----------------------------------------------------------------------------------------------

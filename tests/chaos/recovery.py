@@ -18,7 +18,7 @@ LINGERS_S = 5
 
 def settled(line: BridgeLine, ledger: Accountant, deadline_s: float = 40.0) -> Verdict:
     """Wait until everything has arrived and the store is empty; returns the verdict."""
-    ledger.settle(deadline_s, linger_s=0)
+    ledger.wait_owed(deadline_s)
     wait_for(lambda: line.stored() == 0, "the store is empty", LEASE_S + 10)
     return ledger.settle(1, linger_s=0.3)
 

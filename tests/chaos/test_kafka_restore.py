@@ -134,7 +134,7 @@ def test_after_a_restore_from_the_intake_nothing_is_lost_and_what_was_cancelled_
     wait_for(lambda: "Redis was emptied" not in bridges[0].health(), "the alarm is over", 20)
     time.sleep(after_s)
     ledger.stop_producing()
-    ledger.settle(delays_s[1] + 60, linger_s=0)
+    ledger.wait_owed(delays_s[1] + 60)
     wait_for(lambda: line.stored() == 0, "the store is empty", delays_s[1] + 20)
     verdict = ledger.settle(1, linger_s=1)
     copies = ledger.copies()
