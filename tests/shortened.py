@@ -29,7 +29,7 @@ if __name__ == "__main__":
     own, *rest = sys.argv
     waits = [word for word in rest if word.startswith(("bridge.", "adapters.")) and "=" in word]
     shorten(waits)
-    child = "from bridge.http.server import run_child; run_child()"
-    http_child.COMMAND = python_command(f"from tests.shortened import shorten; shorten({waits!r}); {child}")
+    first = f"from tests.shortened import shorten; shorten({waits!r})"
+    http_child.COMMAND = python_command("bridge.http.server", "run_child", first=first)
     sys.argv = [own, *rest[len(waits) :]]
     main()

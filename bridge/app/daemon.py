@@ -162,7 +162,7 @@ async def _run_workers(
         planned[number - 1] = broker.planned(planned[number - 1])
         return handed()[number - 1]
 
-    command = python_command("from bridge.app.daemon import run_worker; run_worker()")
+    command = python_command("bridge.app.daemon", "run_worker")
     patience_s = settings.bridge.shutdown_grace / 1000 + _PATIENCE_S
     async with under_way([*stores, *brokers.values()]) as run:
         workers = Workers(command, handed(), patience_s, lines, telling, health, before)

@@ -62,10 +62,7 @@ _POLL_S = 0.05
 _PATIENCE_S = 3.0
 _TAIL_BYTES = 2000
 # It ends with us, even if we are killed.
-_RUN = (
-    "import sys; from bridge.process.workers import end_with_parent; end_with_parent(int(sys.argv.pop(1))); "
-    "from bridge.cli import main; main()"
-)
+_FIRST = "from bridge.process.workers import end_with_parent; end_with_parent(int(sys.argv.pop(1)))"
 
 
 # -- names and settings of a run --------------------------------------------------------------------------------------
@@ -319,7 +316,7 @@ class BridgeProcess:
         file.write_text(as_toml(settings), encoding="utf-8")
         # The file holds every setting. Routes in the user's environment would be added to them.
         environ = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
-        command = python_command(_RUN, str(os.getpid()), "run", "--config", str(file))
+        command = python_command("bridge.cli", "main", str(os.getpid()), "run", "--config", str(file), first=_FIRST)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and no shell
                 command, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
