@@ -53,7 +53,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """Keep what the collection made out of each later collection of garbage: it lives as long as the process."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)  # a seventh of the fast tier's time went into collections
     gc.enable()

@@ -20,7 +20,7 @@ from bridge.core.errors import PostdateError
 from bridge.settings import Redis as RedisSettings
 
 #: Of the tests in which it passes; the others never see theirs pass.
-TIMEOUT_S, AMPLE_S = 0.3, 30.0
+TIMEOUT_S, AMPLE_S = 0.1, 30.0
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 

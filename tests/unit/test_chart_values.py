@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,8 +21,11 @@ TEMPLATES = "".join(file.read_text() for file in sorted((CHART / "templates").it
 
 
 def draft_7() -> Any:
-    """Imported late: this takes two seconds of every process that collects the tests."""
-    return importlib.import_module("jsonschema").Draft7Validator
+    """Imported late, for not every process needs it, and without the grammar of internationalized addresses: building
+    its parsers takes a second, and the schema has no such format."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "rfc3987_syntax", None)
+        return importlib.import_module("jsonschema").Draft7Validator
 
 
 def mistakes(values: Mapping[str, Any]) -> list[str]:

@@ -413,6 +413,7 @@ class TestRestore:
         house = await emptied(house, journal)
         assert await restored(house, journal) == counted(looked_at=2, parked=2)
 
+    @pytest.mark.usefixtures("leaping_time")
     async def test_a_row_that_was_written_while_the_journal_stood_still_is_no_loss(
         self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
     ) -> None:

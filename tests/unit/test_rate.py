@@ -101,6 +101,7 @@ async def test_what_was_refused_counts_as_refused_until_it_leaves_also_while_the
     assert (stats.refused, stats.waiting) == (0, 0)
 
 
+@pytest.mark.usefixtures("leaping_time")
 async def test_a_step_that_reached_the_store_late_is_not_overtaken_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -110,6 +110,7 @@ async def test_a_broker_that_is_back_is_noticed_within_two_seconds(monkeypatch: 
     assert tries_s[2] - tries_s[0] == pytest.approx(4.0, abs=0.2)
 
 
+@pytest.mark.usefixtures("leaping_time")
 async def test_a_store_that_answers_one_loop_is_asked_by_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise "nothing is parked" is said, and true, for seconds after the repair."""
     monkeypatch.setattr(reconnect_module, "reconnect_wait_s", lambda *_: 60.0)
