@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -18,12 +17,13 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from adapters.kafka.raw.record import Record
 from bridge.core.message import Outcome
-from tests.bridge_process import ROOT, Bridge, store_client, toml
+from tests.bridge_process import Bridge, store_client, toml
 from tests.devstack import kafka_admin
 from tests.devstack.kafka_secure import PASSWORD, PLAIN_USER, SecureKafka
 from tests.devstack.oauth import SECRET
 from tests.devstack.service import wait_for
 from tests.integration.kafka.rig import Sink, Source, Topics, claim, to
+from tests.preloaded import run_postdate
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
@@ -179,8 +179,7 @@ class Line:
         file = self.folder / "command.toml"
         file.write_text(toml(self.settings))
         file.chmod(0o600)
-        command = [sys.executable, "-m", "bridge.cli", *words, "--config", str(file)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        return run_postdate([*words, "--config", str(file)], self.folder)
 
     def check(self) -> tuple[int, list[dict[str, str]]]:
         """The exit code of ``postdate check``, and what it finds about the broker."""
