@@ -344,7 +344,9 @@ def test_nothing_of_the_system_is_cut_on_a_phone(open_page: OpenPage, url: str) 
     page = open_page(f"{url}#/system?tab=settings", 360)
     page.page.locator("table.pairs td").first.wait_for()
     for part in (".tabs a", "table.pairs tbody th", "table.pairs td"):
-        boxes = page.page.locator(part).evaluate_all("(all) => all.map((each) => each.getBoundingClientRect().toJSON())")
+        boxes = page.page.locator(part).evaluate_all(
+            "(all) => all.map((each) => each.getBoundingClientRect().toJSON())"
+        )
         assert boxes
         for box in boxes:
             assert box["width"] > 0, part
