@@ -35,8 +35,8 @@ from bridge.telemetry.health import Health
 log = structlog.get_logger("postdate")
 T = TypeVar("T")
 
-#: How long it may take to sign off from the store.
-_LEAVE_S = 2.0
+#: How long it may take to sign off from the store, and after which a signal that ended nothing comes again.
+_LEAVE_S, _AGAIN_S = 2.0, 3.0
 
 
 async def run_process(
@@ -153,11 +153,23 @@ def _warn_of_files(settings: Settings) -> None:
 
 
 async def until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run ``work``. A signal that arrives before ``work`` handles signals itself cancels it, which is a regular end."""
+    """Run ``work``. A signal that arrives before ``work`` handles signals itself cancels it, which is a regular end.
+
+    redis-py sometimes swallows a cancellation. So the signal comes again, to whoever handles it then.
+    """
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)
+
+    def stop(number: int) -> None:
+        task.cancel()
+        loop.call_later(_AGAIN_S, again, number)
+
+    def again(number: int) -> None:
+        if not task.done():
+            signal.raise_signal(number)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, stop, number)
     with suppress(asyncio.CancelledError):
         await task
 
