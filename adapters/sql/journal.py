@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import groupby, pairwise
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import structlog
@@ -175,7 +175,10 @@ class SqlJournal:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     async def write(self, entries: Sequence[JournalEntry], moves: Sequence[StoreMove] = ()) -> None:
-        """Write messages and moves in one transaction. A new message that was delivered is written once."""
+        """Write messages, then moves, in a transaction each. A new message that was delivered is written once.
+
+        Rows come by id: another instance may write the moves of these messages, and this one writes moves of others.
+        Two transactions that lock the same rows in another order would wait for each other."""
         others = [move for move in moves if not _is_delivery(move)]
         ends = {
             message_id: (int(Written.DELIVERED), _text(move.reason), move.at, move.at_ms)
@@ -184,19 +187,24 @@ class SqlJournal:
             for message_id in move.ids
         }
         new = {entry.id for entry in entries}.difference(*(move.ids for move in others)) if ends else set[bytes]()
+        if entries:
+            await self._write_rows(sorted(entries, key=attrgetter("id")), {key: ends[key] for key in new & ends.keys()})
+        if moves:
+            async with transaction(self._engine) as connection:
+                await self._record(connection, others)
+                left = (
+                    self._end(message_id, *end) for message_id, end in sorted(ends.items()) if message_id not in new
+                )
+                await self._set_states.run(connection, left)
+
+    async def _write_rows(self, entries: Sequence[JournalEntry], ends: Mapping[bytes, _End]) -> None:
         async with transaction(self._engine) as connection:
             for at in range(0, len(entries), ROWS):
-                rows = [
-                    self._row(entry, ends.get(entry.id) if entry.id in new else None)
-                    for entry in entries[at : at + ROWS]
-                ]
+                rows = [self._row(entry, ends.get(entry.id)) for entry in entries[at : at + ROWS]]
                 if origins := [row[_ORIGIN] for row in rows if row[_ORIGIN] is not None]:
                     other = MESSAGE.c.id.not_in([row[0] for row in rows])
                     await connection.execute(delete(MESSAGE).where(self._in(MESSAGE.c.origin, origins), other))
                 await self._insert.run(connection, rows)
-            await self._record(connection, others)
-            left = (self._end(message_id, *end) for message_id, end in ends.items() if message_id not in new)
-            await self._set_states.run(connection, left)
 
     async def propose(self, entries: Sequence[JournalEntry]) -> dict[bytes, bytes]:
         """Write messages in one transaction. Return other rows of their records."""
@@ -284,12 +292,14 @@ class SqlJournal:
         )
         await self._insert_flow.run(connection, rows)
 
-    def _ends(self, moves: Iterable[StoreMove]) -> Iterator[tuple[Any, ...]]:
+    def _ends(self, moves: Iterable[StoreMove]) -> list[tuple[Any, ...]]:
+        """Return the rows of moves by id, and by place those of one message."""
+        rows = []
         for move in sorted(moves, key=attrgetter("at")):
             state = move.state or Written.WAITING
             values = int(state), _text(move.reason), move.at, move.at_ms if state.ended else None
-            for message_id in move.ids:
-                yield self._end(message_id, *values)
+            rows += [self._end(message_id, *values) for message_id in move.ids]
+        return sorted(rows, key=itemgetter(0))
 
     async def _move(self, connection: AsyncConnection, move: StoreMove) -> None:
         await self._insert_ends.run(connection, [self._end(message_id) for message_id in move.ids])

@@ -130,7 +130,7 @@ class Journal(Protocol):
         """Check that the tables are those of this version and of this store. Raises ``StoreUnfit`` if not."""
 
     async def write(self, entries: Sequence[JournalEntry], moves: Sequence[StoreMove] = ()) -> None:
-        """Write messages, then moves, in one transaction. A known id gets no second row.
+        """Write messages, then moves. A known id gets no second row.
 
         A row with the origin of a new one is replaced: its message was never parked, or the store has lost it.
         """

@@ -394,3 +394,22 @@ async def test_what_the_database_refuses_is_named_without_the_statement(tmp_path
     with pytest.raises(JournalUnavailable, match=r"^the journal: no such table: postdate_message$"):
         await journal.write([entry()])
     await journal.close()
+
+
+@pytest.mark.slow
+async def test_instances_that_deliver_each_others_new_messages_do_not_stop_each_other(database: Service) -> None:
+    """Each writes the rows of what it parked, and the ends of what it delivered. The order of the ends is another."""
+    await asyncio.to_thread(database.wipe)
+    journals = [SqlJournal(database.url, "", "rabbitmq", "postdate") for _ in range(2)]
+    await journals[0].create()
+    ids: list[bytes] = []
+    for _ in range(8):
+        parked = [[entry() for _ in range(300)] for _ in journals]
+        both = sorted([*parked[0], *parked[1]], key=lambda written: written.id[::-1])
+        ends = [[move(Written.DELIVERED, *both[at : at + 10]) for at in range(n, 600, 20)] for n in (0, 10)]
+        await asyncio.gather(*(journals[n].write(parked[n], ends[n]) for n in range(2)))
+        ids += [written.id for written in both]
+    found = await journals[0].look(ids)
+    assert {found[message_id].state for message_id in ids} == {Written.DELIVERED}
+    for journal in journals:
+        await journal.close()
