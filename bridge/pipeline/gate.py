@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from math import inf
 from typing import NamedTuple
 
 from bridge.core.clock import StoreClock
@@ -67,7 +68,9 @@ class _Backlog:
     step begins; a message that was parked after its moment may be held before ``last``.
 
     ``ended_s``: when the last of them was let go; None while there are more. ``turns`` has the steps of a rate whose
-    messages were not all claimed yet, and ``credit`` is the number of these messages.
+    messages were not all claimed yet, and ``credit`` is the number of these messages. ``unsure_s``: until then (inf:
+    not known yet) messages are held again that a step of a rate without a reply may have let go. The next step comes
+    after that: it would let others go first.
     """
 
     routes: frozenset[str]
@@ -76,6 +79,7 @@ class _Backlog:
     credit: int = 0
     ended_s: float | None = None
     turns: deque[_Turns] = field(default_factory=lambda: deque(maxlen=_TURNS_MAX))
+    unsure_s: float | None = None
 
     def holds(self, claim: Claim) -> bool:
         """Return whether a claim would overtake these messages."""
@@ -227,6 +231,9 @@ class RateGate:
             for place, backlog in self._backlogs.items()
             if backlog.ended_s is not None and now_s - backlog.ended_s > _CLAIMED_S
         )
+        for backlog in self._backlogs.values():
+            if backlog.unsure_s is not None and now_s > backlog.unsure_s:
+                backlog.unsure_s, backlog.after = None, FIRST_HELD
         failed: dict[int, StoreUnavailable] = {}
         for route in {place.route for place in self._backlogs if place.route}:
             if now_s >= self._next_step_s.get(route, 0.0):
@@ -239,7 +246,7 @@ class RateGate:
         backlogs = {
             place.shard: backlog
             for place, backlog in self._backlogs.items()
-            if place.route == route and backlog.ended_s is None
+            if place.route == route and backlog.ended_s is None and backlog.unsure_s is None
         }
         if not backlogs:
             return {}
@@ -259,6 +266,8 @@ class RateGate:
         # The store may have got this step late, and get the next one soon: that one's moments must not come before.
         last_s = asyncio.get_running_loop().time() + max(shares.values()) * gap_us / 1e6
         self._next_step_s[route] = max(self._next_step_s[route], last_s)
+        for shard in _failed(replies):
+            backlogs[shard].unsure_s = inf
         for shard, reply in self._answered(replies).items():
             backlog = backlogs[shard]
             number -= reply.moved
@@ -306,10 +315,10 @@ class RateGate:
     def _passes(self, claim: Claim) -> bool:
         """Return whether a claim may be published now. If not, it is to be held."""
         limit = self._limits.get(claim.route)
-        if limit == 0:
-            return False
         place = _Place("" if limit is None else claim.route, claim.shard)
         backlog = self._backlogs.get(place)
+        if limit == 0 or (backlog is not None and backlog.unsure_s is not None):
+            return False
         late = backlog is not None and not backlog.holds(claim)  # it was let go, or was parked after its moment
         if backlog is not None and late and (limit is None or backlog.credit > 0):
             backlog.credit -= limit is not None
@@ -343,6 +352,9 @@ class RateGate:
             return claimed
         if self._per_s:
             await self._grant(chain.from_iterable(claimed.values()))
+        for place, backlog in self._backlogs.items():
+            if backlog.unsure_s == inf and place.shard in claimed:  # the store carried out that step before
+                backlog.unsure_s = asyncio.get_running_loop().time() + _CLAIMED_S
         return {shard: self._passing(claims) for shard, claims in claimed.items()}
 
     def _passing(self, claims: Iterable[Claim]) -> list[Claim]:
@@ -382,7 +394,8 @@ class Turn:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._gate.waiting and kind is None:
+        # Also where a step failed: the next turn may let others go, which came after these.
+        if self._gate.waiting and (kind is None or issubclass(kind, StoreUnavailable)):
             await self._gate.hold()
 
     def open(self, shards: list[int]) -> list[int]:
