@@ -206,6 +206,10 @@ class MemoryDesk:
         self._memory.remembered[key] = self._memory.now_ms() + ttl_ms, Remembered(digest, message_id)
         return None
 
+    async def remember_parked(self, key: bytes, request: Remembered, ttl_ms: int) -> None:
+        self._check()
+        self._memory.remembered[key] = self._memory.now_ms() + ttl_ms, request
+
     def _check(self) -> None:
         if self._memory.away:
             raise StoreUnavailable(self._memory.away)

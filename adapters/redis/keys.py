@@ -42,7 +42,7 @@ key                    type    holds
 {postdate}:slots:T     hash    slot of 30 s, route, class of lateness -> deliveries, for 10 minutes from T (Unix s)
 {postdate}:hours:T     hash    hour, route, class of lateness -> deliveries, for a day from T
 {postdate}:audit       stream  JSON: what people did to messages and routes
-{postdate}:once:K      string  digest and id of the request with Idempotency-Key K
+{postdate}:once:K      string  of the request with Idempotency-Key K: digest, id, and once it is parked due (Unix ms)
 {postdate}:lead:W      string  the instance that does W for all, such as reports to the webhook; with a time limit
 =====================  ======  ==========================================================================
 

@@ -29,7 +29,7 @@ from bridge.desk.past import (
     read_entry,
 )
 from bridge.parking.history import HistoryLimits, HistoryRow, unpack_entries
-from bridge.parking.identity import arrived_ms_of, shard_of
+from bridge.parking.identity import ID_BYTES, arrived_ms_of, shard_of
 
 #: Stream entries that the first call reads of a shard and that later calls read at most.
 _PAGE_FIRST, _PAGE_MAX = 4, 1000
@@ -174,10 +174,14 @@ class RedisPast:
         return entries
 
     async def remember(self, key: bytes, digest: bytes, message_id: bytes, ttl_ms: int) -> Remembered | None:
-        packed = bytes((len(digest),)) + digest + message_id
+        packed = _packed(Remembered(digest, message_id))
         with store_errors():
             known = await self._client.set(self._keys.once(key), packed, px=ttl_ms, nx=True, get=True)
-        return Remembered(known[1 : 1 + known[0]], known[1 + known[0] :]) if known else None
+        return _unpacked(known) if known else None
+
+    async def remember_parked(self, key: bytes, request: Remembered, ttl_ms: int) -> None:
+        with store_errors():
+            await self._client.set(self._keys.once(key), _packed(request), px=ttl_ms)
 
     async def _ask(self, calls: Sequence[Call]) -> list[Any]:
         replies = await self._runner.many(calls)
@@ -185,6 +189,17 @@ class RedisPast:
             if isinstance(reply, StoreUnavailable):
                 raise reply
         return replies
+
+
+def _packed(request: Remembered) -> bytes:
+    digest, message_id, due_ms = request
+    return b"%c%b%b%b" % (len(digest), digest, message_id, b"" if due_ms is None else b"%d" % due_ms)
+
+
+def _unpacked(raw: bytes) -> Remembered:
+    id_at = 1 + raw[0]
+    due_at = id_at + ID_BYTES
+    return Remembered(raw[1:id_at], raw[id_at:due_at], int(raw[due_at:]) if raw[due_at:] else None)
 
 
 def _number(entries: Sequence[Any], name: bytes) -> int:

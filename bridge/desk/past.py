@@ -164,10 +164,12 @@ def read_entry(facts: Mapping[str, Any]) -> AuditEntry:
 
 
 class Remembered(NamedTuple):
-    """A request that was seen before: the digest of its content, and the id that it was given."""
+    """A request that was seen before: the digest of its content, and the id that it was given. ``due_ms`` is there once
+    its message was parked."""
 
     digest: bytes
     id: bytes
+    due_ms: int | None = None
 
 
 class PastDesk(Protocol):
@@ -206,3 +208,6 @@ class PastDesk(Protocol):
 
         A key that is known keeps its first digest and id, which are returned.
         """
+
+    async def remember_parked(self, key: bytes, request: Remembered, ttl_ms: int) -> None:
+        """Remember that the message of a request was parked, whatever becomes of it. ``remember`` returns that."""

@@ -188,6 +188,9 @@ class Desks:
     async def remember(self, key: bytes, digest: bytes, message_id: bytes, ttl_ms: int) -> Remembered | None:
         return await self._desks[0].remember(key, digest, message_id, ttl_ms)
 
+    async def remember_parked(self, key: bytes, request: Remembered, ttl_ms: int) -> None:
+        await self._desks[0].remember_parked(key, request, ttl_ms)
+
 
 async def _merged(readers: Sequence[AsyncIterator[T]], place: Callable[[T], tuple[int, bytes]]) -> AsyncIterator[T]:
     """Merge iterators, each of which is sorted by ``place``."""

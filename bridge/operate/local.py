@@ -11,12 +11,12 @@ from hashlib import sha256
 from typing import Any, cast
 
 from bridge.app.brokers import pack
-from bridge.core.errors import FINE, NotFound, PostdateError, Refused, SettingsError
+from bridge.core.errors import FINE, NotFound, PostdateError, Refused, SettingsError, StoreUnavailable
 from bridge.core.orders import Actor, RouteOrders, RouteState
 from bridge.core.state import State
 from bridge.delay.duration import write_moment
 from bridge.desk.numbers import Stats
-from bridge.desk.past import AuditEntry, PastFilter
+from bridge.desk.past import AuditEntry, PastFilter, Remembered
 from bridge.desk.payload import Draft
 from bridge.desk.protocol import Desk
 from bridge.desk.rows import Row
@@ -314,14 +314,18 @@ class LocalOperator:
         self, route: str, draft: Draft, key: str, due: Due, once: str | None = None
     ) -> tuple[doc.Scheduled, bool]:
         make = prepare(self._settings, route, draft, key, due, pack)
-        reserve = None
+        reserve, digest = None, b""
         if once is not None:
-            content = repr((route, draft, key, due))
-            reserve = partial(_reserve, await self._stores.desk(), once.encode(), sha256(content.encode()).digest())
+            digest = sha256(repr((route, draft, key, due)).encode()).digest()
+            reserve = partial(_reserve, await self._stores.desk(), once.encode(), digest)
         try:
             raw, message = await self._stores.park(self._settings.routes[route].broker, make, reserve)
         except _SentBefore as before:
             return _scheduled(before.message_id, before.due_ms), False
+        if once is not None:
+            request = Remembered(digest, raw, message.due_ms)
+            with suppress(StoreUnavailable):  # a repeated request then looks for the message
+                await (await self._stores.desk()).remember_parked(once.encode(), request, _REMEMBERED_MS)
         await self._note("send", raw.decode(), 1)
         return _scheduled(raw, message.due_ms), True
 
@@ -449,14 +453,17 @@ class _SentBefore(Exception):
 async def _reserve(desk: Desk, key: bytes, digest: bytes, message_id: bytes) -> bytes:
     """Return the id for a request with an Idempotency-Key: the same one each time.
 
-    It is remembered before the message is parked. So a repeated request finds the message, or what became of it, or it
-    parks the message under the same id: the first request failed. Raises ``_SentBefore``.
+    It is remembered before the message is parked, and once more after that. So a repeated request finds that, or the
+    message, or what became of it, or it parks the message under the same id: the first request failed. Raises
+    ``_SentBefore``.
     """
     known = await desk.remember(key, digest, message_id, _REMEMBERED_MS)
     if known is None:
         return message_id
     if known.digest != digest:
         raise SettingsError("This Idempotency-Key was used for another message. Use a new key.")
+    if known.due_ms is not None:
+        raise _SentBefore(known.id, known.due_ms)
     for last in (False, True):
         if rows := await desk.look([known.id], 0):
             raise _SentBefore(known.id, rows[0].due_ms)

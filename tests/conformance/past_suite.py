@@ -175,6 +175,12 @@ class Requests:
         assert await desk_rig.desk.remember(b"key", b"other", b"j" * 20, 60_000) == Remembered(b"digest", b"i" * 20)
         assert await desk_rig.desk.remember(b"another", b"other", b"j" * 20, 60_000) is None
 
+    async def test_a_key_remembers_that_its_message_was_parked(self, desk_rig: DeskRig) -> None:
+        parked = Remembered(b"digest", b"i" * 20, 1_700_000_000_000)
+        assert await desk_rig.desk.remember(b"parked", b"digest", b"i" * 20, 60_000) is None
+        await desk_rig.desk.remember_parked(b"parked", parked, 60_000)
+        assert await desk_rig.desk.remember(b"parked", b"digest", b"j" * 20, 60_000) == parked
+
 
 class PastSuite(History, Counts, Audit, Requests):
     """Every promise about the past. A subclass has a fixture ``desk_rig``."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from adapters.memory import Memory, MemoryStore
 from adapters.memory.memory_desk import MemoryDesk
 from adapters.rabbitmq.raw.payload import pack
 from bridge.desk.rows import Row
@@ -17,6 +18,7 @@ from bridge.http import search
 from bridge.http.access import Role
 from bridge.operate import find
 from bridge.operate.describe import headers_of
+from bridge.parking.history import NO_HISTORY
 from bridge.settings import Settings
 from bridge.settings.model import BrokerKind, Route, Ui
 from tests.api import AUTH, HOUR_MS, MemoryStores, api, settings
@@ -251,6 +253,16 @@ async def test_a_repeated_request_parks_one_message_and_a_failed_one_is_repeated
             first["id"],
             repeated["id"],
         }
+
+
+async def test_a_repeated_request_parks_nothing_when_the_history_no_longer_has_its_message() -> None:
+    stores = MemoryStores(MemoryStore(Memory(limits=NO_HISTORY)))
+    async with api(stores=stores) as client:
+        new = {"route": "orders", "routing_key": "new", "body": "x", "in": "1h"}
+        first = await client.call("POST", "/messages", 201, new, Idempotency_Key="abc")
+        await client.call("DELETE", f"/messages/{first['id']}", 200)
+        assert await client.call("POST", "/messages", 200, new, Idempotency_Key="abc") == first
+        assert (await client.get("/messages"))["messages"] == []
 
 
 SECRET = '{"card_number": "4111", "n": {"password": "x", "m": 1}}'
