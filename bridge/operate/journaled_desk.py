@@ -89,6 +89,8 @@ class JournaledDesk(Desks):
                 end = _place(row)
                 break
         cold = await self._cold(wanted, after)
+        if len(cold) == _COLD_PAGE:  # what became cold meanwhile may push what was cold before out of this look
+            end = min(_place(cold[-1]), end or _place(cold[-1]))
         found = {row.id: row for row in [*cold, *stored] if end is None or _place(row) <= end}
         loaded = [row.id for row in before if row.id not in found and (end is None or _place(row) <= end)]
         found |= {row.id: row for row in await super().look(loaded, HEAD_BYTES) if row.state is State.PARKED}

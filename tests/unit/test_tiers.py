@@ -174,6 +174,26 @@ async def test_a_list_of_a_route_or_a_key_reads_no_other_cold_messages(
     assert len(read) == 2
 
 
+async def test_a_list_misses_no_cold_message_though_earlier_ones_become_cold_meanwhile(
+    journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridge.operate.journaled_desk._COLD_PAGE", 2)
+    house = await opened(journal)
+    await cooled(house, 5 * HOUR_MS, 6 * HOUR_MS, 7 * HOUR_MS)
+    page, calls = journal.page, 0
+
+    async def meanwhile(*how: Any) -> list[JournalMessage]:
+        nonlocal calls
+        calls += 1
+        if calls == 2:  # between the two looks at cold rows
+            await cooled(house, 3 * HOUR_MS, 4 * HOUR_MS)
+        return await page(*how)
+
+    monkeypatch.setattr(journal, "page", meanwhile)
+    found = [row.at_ms for row in [row async for row in house.desk.rows(State.PARKED, Filter())]]
+    assert [(at_ms - house.clock.now_ms()) // HOUR_MS for at_ms in found] == [3, 4, 5, 6, 7]
+
+
 @pytest.mark.usefixtures("leaping_time")
 async def test_without_a_cold_tier_keys_ask_for_one_at_most_once_a_second(
     journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
