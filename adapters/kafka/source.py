@@ -509,7 +509,7 @@ class KafkaSource:
                 if batch is None:
                     consumer.seek(tp, offset + 1)
                     self._hand_over([part.lost(offset, now_ms)])
-                else:
+                else:  # without a record: the broker has none there for now
                     consumer.seek(tp, batch.end)
                     self._hand_over([part.raw(number, record, now_ms) for number, record in batch.records])
             self._careful_until = time.monotonic() + _CAREFUL_S

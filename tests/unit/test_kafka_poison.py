@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+from aiokafka import TopicPartition
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy as Builder
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters.kafka.intake import KafkaIntake, Partition, StartOffset
 from adapters.kafka.outgoing import OddName
-from adapters.kafka.raw.poison import first_batch
+from adapters.kafka.raw.poison import RawBatch, first_batch
 from adapters.kafka.raw.record import Record
+from adapters.kafka.source import KafkaSource
+from adapters.kafka.topology.topic_ids import TopicId
+from bridge.core.clock import StoreClock
+from bridge.delay.naming import Naming
+from bridge.settings import Kafka
+from bridge.telemetry.health import Health
 
 maybe_bytes = st.none() | st.binary(max_size=200)
 headers = st.lists(st.tuples(st.binary(max_size=12), maybe_bytes), max_size=4)
@@ -49,8 +59,42 @@ def test_earlier_batches_and_a_truncated_last_batch_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 30])
-def test_without_a_batch_there_is_no_record(data: bytes) -> None:
-    assert first_batch(data, 0, 0) is None
+def test_without_a_batch_there_is_no_record_and_the_same_offset_is_read_again(data: bytes) -> None:
+    assert first_batch(data, 7, 0) == RawBatch([], 7)
+
+
+def test_behind_aborted_records_a_batch_that_the_fetch_cuts_is_read_by_the_next_one() -> None:
+    aborted = bytearray(written([Record(3, 5, b"k", b"v", [])] * 2, 0))
+    aborted[22] |= 0x10  # in a transaction, of producer -1
+    data = bytes(aborted) + written([Record(3, 5, b"k", b"v", [(b"\xff", None)])], 2)[:70]
+    assert first_batch(data, 0, 3, [(-1, 0)]) == RawBatch([], 2)
+
+
+async def test_a_broker_that_gives_no_bytes_for_now_makes_no_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, tp = written([Record(0, 5, b"k", b"v", [(b"\xff", None)])]), TopicPartition("orders.delay", 0)
+    fetched = [None, b"", bad]  # above its quota an answer has no topics, and of a new leader that is behind no bytes
+
+    async def send(_node: int, _request: Any, group: str) -> Any:
+        data = fetched.pop(0)
+        return SimpleNamespace(topics=[] if data is None else [("orders.delay", [(0, 0, 1, 1, [], data)])])
+
+    cluster = SimpleNamespace(leader_for_partition=lambda _: 1)
+    seeks: list[int] = []
+    consumer: Any = SimpleNamespace(
+        _client=SimpleNamespace(cluster=cluster, send=send),
+        getmany=AsyncMock(side_effect=UnicodeDecodeError("utf-8", b"", 0, 1, "")),
+        position=AsyncMock(return_value=0),
+        assignment=lambda: {tp},
+        seek=lambda _, offset: seeks.append(offset),
+    )
+    intake = KafkaIntake("orders", Naming("orders.delay", "orders"), frozenset())
+    source = KafkaSource(Kafka(), [intake], StoreClock(), 1 << 20, Health())
+    source._parts[tp] = Partition(tp, intake, TopicId("c", "t"), StartOffset(0))
+    await source._pass_over(consumer, tp)
+    assert (seeks, source.more(9, 1 << 20)) == ([0], [])
+    await source._pass_over(consumer, tp)
+    assert [delivery.fault for delivery in source.more(9, 1 << 20)] == ["a header's name is not UTF-8"]
+    assert seeks == [0, 1]
 
 
 @given(st.binary(min_size=61, max_size=300))

@@ -6,6 +6,7 @@ Layout: the Kafka protocol guide, "Record Batch" (magic 2).
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import zlib
 from collections.abc import Callable, Iterable
@@ -69,19 +70,21 @@ class _Cursor:
 
 
 class RawBatch(NamedTuple):
-    """The records of one batch with their offsets, and the offset after the batch."""
+    """The records of one batch with their offsets, and the offset after the batch. Without records: where to read
+    again."""
 
     records: list[tuple[int, Record]]
     end: int
 
 
-def first_batch(data: bytes, offset: int, partition: int, aborted: Iterable[tuple[int, int]] = ()) -> RawBatch | None:
-    """The records, from ``offset`` on, of the batch that contains it, or of the next one; None if there is none.
+def first_batch(data: bytes, offset: int, partition: int, aborted: Iterable[tuple[int, int]] = ()) -> RawBatch:
+    """The records, from ``offset`` on, of the batch that contains it, or of the next one; none if the data has none.
 
     ``aborted`` are the aborted transactions as a fetch lists them, each with its producer and first offset. Their
     batches are skipped. Raises ``ValueError`` for bytes that are no record batches of this version, and for an
     unknown codec.
     """
+    reached = offset
     coming = sorted(aborted, key=lambda entry: entry[1], reverse=True)
     within: set[int] = set()
     at = 0
@@ -89,8 +92,10 @@ def first_batch(data: bytes, offset: int, partition: int, aborted: Iterable[tupl
         head = _BATCH.unpack_from(data, at)
         base, length, _, magic, _, attributes, last, first_ms, max_ms, producer, _, _, count = head
         end = at + _BEFORE_LENGTH + length
-        if magic != _MAGIC or length <= 0 or end > len(data):
+        if magic != _MAGIC or length <= 0 or (end > len(data) and not at):
             raise ValueError("a record batch of another version, or cut short")
+        if end > len(data):  # it begins a fetch of its own, which has all of it
+            break
         while coming and coming[-1][1] <= base + last:
             within.add(coming.pop()[0])
         if attributes & _CONTROL:
@@ -105,8 +110,8 @@ def first_batch(data: bytes, offset: int, partition: int, aborted: Iterable[tupl
                     timestamp = max_ms if attributes & _LOG_APPEND_TIME else first_ms + delta_ms
                     records.append((base + number, Record(partition, timestamp, key, value, headers)))
             return RawBatch(records, base + last + 1)
-        at = end
-    return None
+        at, reached = end, max(reached, base + last + 1)
+    return RawBatch([], reached)
 
 
 def _uncompressed(data: bytes, codec: int) -> bytes:
@@ -134,7 +139,8 @@ async def fetch_batch(
     bytes_max: int = _FETCH_BYTES,
     isolation: int = _READ_COMMITTED,
 ) -> RawBatch | None:
-    """Fetch and decode the record at an offset and the rest of its batch; None if its bytes cannot be decoded.
+    """Fetch and decode the record at an offset and the rest of its batch; None if its bytes cannot be decoded. A broker
+    that has nothing there for now gives no records.
 
     With ``bytes_max`` 1 the broker sends that batch alone. Raises ``KafkaError`` if it cannot be fetched now.
     """
@@ -142,6 +148,9 @@ async def fetch_batch(
     request = FetchRequest(_FETCH_WAIT_MS, 1, bytes_max, isolation, wanted, rack_id="")
     client = consumer._client
     answer = await client.send(client.cluster.leader_for_partition(tp), request, group=_GROUP)
+    while not answer.topics:  # the quota of the user is used up
+        await asyncio.sleep(_FETCH_WAIT_MS / 1000)
+        answer = await client.send(client.cluster.leader_for_partition(tp), request, group=_GROUP)
     _, code, *others, data = answer.topics[0][1][0]
     if code:
         raise for_code(code)
