@@ -198,6 +198,8 @@ class Processes:
         self.reloading = reloading
         if reloading.worked:
             self.loaded_at_s = reloading.at_s
+        if reloading.again:  # it may have read the files before the request
+            return
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_result(reloading)

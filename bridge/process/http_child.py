@@ -38,11 +38,13 @@ _BACKLOG = 128
 
 
 class Reloading(NamedTuple):
-    """The last reload: whether it worked, when (Unix s; 0: none yet), and what it said."""
+    """The last reload: whether it worked, when (Unix s; 0: none yet), and what it said. ``again``: another one follows,
+    for a request that came meanwhile."""
 
     worked: bool = True
     at_s: float = 0.0
     text: str = ""
+    again: bool = False
 
     @property
     def failure(self) -> str:

@@ -120,7 +120,7 @@ class Reloader:
 
     def _tell(self, reloading: Reloading, restart: bool) -> None:
         if self._child is not None:
-            self._child.reloaded(self.settings, reloading, restart)
+            self._child.reloaded(self.settings, reloading._replace(again=self._again), restart)
 
 
 @contextmanager

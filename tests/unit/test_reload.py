@@ -219,6 +219,30 @@ async def test_a_reload_that_is_asked_for_during_another_follows_it() -> None:
     assert len(reads) == len(told.reloads) == 2
 
 
+async def test_a_request_during_a_reload_gets_the_result_of_the_one_that_reads_after_it() -> None:
+    processes, waiting = Processes(1), list[asyncio.Future[Reloading]]()
+
+    def read() -> Settings:
+        if waiting:
+            raise SettingsError("the file was broken meanwhile")
+        return with_routes("orders", "bills")
+
+    class Asking(Steps):
+        async def set_up(self, settings: Settings, whole: Settings) -> None:
+            waiting.append(processes.next_reload())
+            reloader.ask()
+
+    reloader, _, told = house(read, Asking())
+    reloader.ask()
+    for _ in range(500):
+        if len(told.reloads) == 2:
+            break
+        await asyncio.sleep(0.01)
+    for reloading, _ in told.reloads:
+        processes.reloaded(reloading)
+    assert (await waiting[0]).text == "the file was broken meanwhile"
+
+
 async def test_a_request_that_waits_for_a_reload_gets_its_result() -> None:
     processes = Processes(1)
     waiting = processes.next_reload()
