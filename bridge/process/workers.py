@@ -140,9 +140,7 @@ class Workers:
     def report(self) -> ProcessReport:
         """Return the parent's troubles, and the health of the workers that are not well. Each worker sends the HTTP
         process a report of its own. The marks are signs of life; None for a worker that is being restarted."""
-        for line, worker in zip(self._lines, self._reports, strict=True):
-            for name, value in heard(line.hearing):
-                worker.take(name, value)
+        self._hear()
         workers, troubles = list(enumerate(self._reports, 1)), self._health.troubles()
         sentences = [f"{text}." for text in troubles.values()]
         sentences += [f"Worker {n}: {worker.status}" for n, worker in workers if worker.status != WELL]
@@ -152,6 +150,11 @@ class Workers:
     def follow(self, settings: Settings) -> None:
         """Pass the settings of a reload on to the workers."""
         self.on_reload(settings)
+
+    def _hear(self) -> None:
+        for line, worker in zip(self._lines, self._reports, strict=True):
+            for name, value in heard(line.hearing):
+                worker.take(name, value)
 
     def _signal_all(self, number: int) -> None:
         for process in self._running.values():
@@ -190,6 +193,9 @@ class Workers:
             return await process.wait()
         finally:
             del self._running[number]
+            self._hear()
+            if self._lines and not self.stopping.is_set():  # what it said last is no longer true
+                self._reports[number - 1].status = "It died, and is started again."
 
 
 def how_it_ended(code: int) -> str:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from bridge.process import notify
 from bridge.process import workers as workers_module
 from bridge.process.loops import Running
-from bridge.process.workers import PARENT_DIED, Workers
+from bridge.process.workers import PARENT_DIED, Handed, Workers
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +96,21 @@ async def test_a_worker_that_was_killed_is_started_anew_and_the_other_is_left_al
         await until(lambda: len(there(tmp_path)) == 3, "there is a new one")
         assert lives(other)
         assert not lives(victim)
+
+
+async def test_one_that_died_is_not_called_well_by_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import os, sys; os.write(int(sys.stdin.buffer.read1()), b'STATUS=All well.'); sys.exit(3)"
+    monkeypatch.setattr(workers_module, "reconnect_wait_s", lambda *_: 60.0)
+    hearing, telling = notify.pair()
+    with hearing, telling.socket:
+        line = Handed(hearing, telling.socket.fileno())
+        workers = Workers((sys.executable, "-c", code), [b"%d" % line.telling], 20.0, [line])
+        task = asyncio.ensure_future(workers.run())
+        await until(lambda: workers._running, "it has started")
+        await until(lambda: not workers._running, "it has died")
+        assert workers.report().sentence == "Worker 1: It died, and is started again."
+        workers.stop()
+        await asyncio.wait_for(task, 30)
 
 
 async def test_one_that_dies_at_once_is_started_with_longer_and_longer_waits(
