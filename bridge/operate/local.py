@@ -91,7 +91,7 @@ class LocalOperator:
         """Return a page. With a key it is the only one, where the key index lists its messages."""
         desk, wanted = await self._stores.desk(), self._seen(wanted)
         now_ms = await desk.now_ms()
-        page = None if cursor else await find.with_key(desk, list(self._settings.routes), state, wanted)
+        page = None if cursor else await find.with_key(desk, await self._with_key(wanted), state, wanted)
         if page is None:
             page = await find.page(desk, state, wanted, find.read_cursor(cursor), limit)
         if not (page.rows or page.after or cursor):
@@ -149,7 +149,7 @@ class LocalOperator:
 
     async def search(self, text: str, route: str | None) -> doc.SearchResult:
         desk = await self._stores.desk()
-        found = await where_is(desk, [route] if route else list(self._settings.routes), text.encode())
+        found = await where_is(desk, [route] if route else await self._known_routes(), text.encode())
         rows = [describe.message_of(row) for row in found.rows if not route or row.route == route]
         past = [describe.past_of(entry) for entry in found.past if not route or entry.route == route]
         if not (rows or past):
@@ -253,13 +253,13 @@ class LocalOperator:
     ) -> doc.DryRun:
         desk = await self._stores.desk()
         await self._moment_ms(desk, due)
-        return await dry_run(desk, verb, self._chosen(chosen), find.read_cursor(cursor))
+        return await dry_run(desk, verb, await self._chosen(chosen), find.read_cursor(cursor))
 
     async def bulk(
         self, verb: Verb, chosen: Selection, due: Due | None = None, rate: int | None = None, reason: str = ""
     ) -> doc.OperationFacts:
         moment_ms = await self._moment_ms(await self._stores.desk(), due)
-        work = VerbWork(verb, self._chosen(chosen), moment_ms, rate, reason)
+        work = VerbWork(verb, await self._chosen(chosen), moment_ms, rate, reason)
         found = await self._operations.start(work, self._by, reason)
         await self._note(f"bulk {verb.name}", f"operation {found.id}: {chosen.what}", 0, reason)
         return found
@@ -304,8 +304,16 @@ class LocalOperator:
         await self._note("stop", f"operation {operation}", 0)
         return found
 
-    def _chosen(self, chosen: Selection) -> Selection:
-        return chosen._replace(wanted=self._seen(chosen.wanted), routes=list(self._settings.routes))
+    async def _chosen(self, chosen: Selection) -> Selection:
+        return chosen._replace(wanted=self._seen(chosen.wanted), routes=await self._with_key(chosen.wanted))
+
+    async def _with_key(self, wanted: Criteria) -> list[str]:
+        """Return the routes to look for a key in; none where the criteria have no key, or name its route."""
+        return [] if wanted.base.key is None or wanted.base.route is not None else await self._known_routes()
+
+    async def _known_routes(self) -> list[str]:
+        """Return the configured routes, and removed ones that the store still has."""
+        return list(dict.fromkeys([*self._settings.routes, *(await self._look.stats()).by_route]))
 
     async def _moment_ms(self, desk: Desk, due: Due | None) -> int:
         return due_ms(due, await desk.now_ms(), self._settings.limits.max_delay) if due else 0

@@ -18,6 +18,7 @@ from bridge.http import search
 from bridge.http.access import Role
 from bridge.operate import find
 from bridge.operate.describe import headers_of
+from bridge.operate.send import Message, send
 from bridge.parking.history import NO_HISTORY
 from bridge.settings import Settings
 from bridge.settings.model import BrokerKind, Route, Ui
@@ -263,6 +264,19 @@ async def test_a_repeated_request_parks_nothing_when_the_history_no_longer_has_i
         await client.call("DELETE", f"/messages/{first['id']}", 200)
         assert await client.call("POST", "/messages", 200, new, Idempotency_Key="abc") == first
         assert (await client.get("/messages"))["messages"] == []
+
+
+async def test_a_key_without_a_route_finds_messages_of_a_removed_route_too() -> None:
+    async with api() as client:
+        stores = client.stores
+        for route in ("orders", "gone"):
+            payload, due_ms = pack(b"new", sized(b""), b"x"), stores.memory.now_ms() + HOUR_MS
+            message = Message(route, "key", "replace", b"", payload, due_ms, b"k")
+            await send(stores.store, stores.ids, message)
+        assert len((await client.get("/messages", key="k"))["messages"]) == 2
+        assert len((await client.get("/search", q="k"))["found"]) == 2
+        bulk = {"verb": "cancel", "filter": {"key": "k"}, "dry_run": True}
+        assert (await client.call("POST", "/bulk", 200, bulk))["count"] == 2
 
 
 SECRET = '{"card_number": "4111", "n": {"password": "x", "m": 1}}'
