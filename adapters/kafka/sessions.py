@@ -115,10 +115,10 @@ class LastingClient(AIOKafkaClient):
         broker = self.cluster.broker_metadata(node_id)
         if broker is None:
             return None
-        login = security(self.rules) | {"sasl_oauth_token_provider": self._sasl_oauth_token_provider}
         common = {"client_id": self._client_id, "request_timeout_ms": self._request_timeout_ms}
         idle = {"max_idle_ms": self._connections_max_idle_ms, "on_close": self._on_connection_closed}
         try:
+            login = security(self.rules) | {"sasl_oauth_token_provider": self._sasl_oauth_token_provider}
             fresh: LimitedConnection = await aiokafka.conn.create_conn(
                 broker.host, broker.port, **common, **idle, **login
             )
