@@ -259,19 +259,19 @@ class RunningOperation:
 
     async def _do(self) -> None:
         """Do the work, and write how it ended."""
+        state, text = "done", ""
         try:
             await self._work.run(self)
-            await self._end("done")
         except _Stopped as stopped:
-            await self._end("stopped", f"Stopped by {stopped}. What was done stays done.")
+            state, text = "stopped", f"Stopped by {stopped}. What was done stays done."
         except PostdateError as error:
             stays = " What was done stays done." if self.facts.done else ""
-            with suppress(PostdateError):
-                await self._end("failed", f"{error}.{stays}")
+            state, text = "failed", f"{error}.{stays}"
         except Exception:
             log.exception("a bulk operation failed", operation=self.facts.id)
-            with suppress(PostdateError):
-                await self._end("failed", "postdate failed. Its log says why.")
+            state, text = "failed", "postdate failed. Its log says why."
+        with suppress(PostdateError):
+            await self._end(state, text, _TRIES)
 
     async def died(self) -> None:
         """Write that its process ends, unless it has ended itself."""
@@ -313,17 +313,28 @@ class RunningOperation:
                 with suppress(StoreUnavailable):
                     await self.desk.put_operation(self.facts.id, _kept(self.facts))
 
-    async def _end(self, state: str, text: str = "") -> None:
+    async def _end(self, state: str, text: str, tries: int = 0) -> None:
+        """Write how it ended, ``tries`` times again while the store is away."""
         # The store's clock, by how long the operation has run.
         now_ms = self.facts.started_ms + int((time.monotonic() - self._begun_s) * 1000)
         self.set(state=state, text=text, ended_ms=now_ms)
-        await _note(self.desk, end_entry(self.facts), self._logs)
+        entry = logged(end_entry(self.facts)) if self._logs else end_entry(self.facts)
+        await _again(lambda: self.desk.note(entry), tries)
         async with self._writing:
-            await self.desk.put_operation(self.facts.id, _kept(self.facts))
+            await _again(lambda: self.desk.put_operation(self.facts.id, _kept(self.facts)), tries)
 
     def set(self, **changed: Any) -> None:
         """Change what is known of the operation."""
         self.facts = self.facts.model_copy(update=changed)
+
+
+async def _again(call: Callable[[], Awaitable[None]], tries: int) -> None:
+    for _ in range(tries):
+        try:
+            return await call()
+        except StoreUnavailable:
+            await asyncio.sleep(1)
+    return await call()
 
 
 class VerbWork:

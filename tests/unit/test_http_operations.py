@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from adapters.memory import Memory
 from bridge.core.orders import Actor
 from bridge.http.access import Role
 from bridge.operate import bulk
@@ -204,6 +205,30 @@ async def test_the_end_of_an_operation_whose_process_died_is_in_the_audit_log_wi
             assert found["done"] <= end["messages"] <= gone <= end["messages"] + BATCH
         (operation,) = (await reader.get("/operations"))["operations"]
         assert (operation["state"], operation["by"]) == ("failed", "operator (api)")
+
+
+class LastWord:
+    """Work at whose end the store goes away for a moment."""
+
+    verb, what = "restore", "{}"
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    async def run(self, run: RunningOperation) -> None:
+        run.set(done=3)
+        self._memory.away = "failing over"
+        asyncio.get_running_loop().call_later(0.2, setattr, self._memory, "away", "")
+
+
+async def test_an_operation_that_ends_while_the_store_is_away_is_done_once_it_is_back() -> None:
+    async with api(Role.ADMIN) as client:
+        began = await client.backend.operations.start(LastWord(client.stores.memory), Actor("admin", "api"), "")
+        (_, task) = client.backend.operations._running[began.id]
+        await asyncio.wait_for(task, 20)
+        (operation,) = (await client.get("/operations"))["operations"]
+        assert (operation["state"], operation["done"], operation["text"]) == ("done", 3, "")
+        assert [entry["what"] for entry in (await client.get("/audit"))["audit"]] == [f"operation {began.id}: done"]
 
 
 class SlowBatch:
