@@ -60,6 +60,8 @@ class IntakeReplay:
             self._end = await consumer.end_offsets(tps)  # which waits until the leaders are known
             self._begin = await consumer.beginning_offsets(tps)
             ids = await ask_leaders(consumer, tps)
+            if missing := sorted({tp.topic for tp in tps} - ids.keys()):
+                raise BrokerUnavailable(f"no broker tells which topic '{missing[0]}' is. Its leader is away. Try again")
             for tp in tps:
                 offset, note = committed.get(tp, (None, ""))
                 begin = start_offset_in(ids[tp.topic], offset, note)
