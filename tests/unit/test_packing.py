@@ -112,6 +112,12 @@ def test_what_rabbitmq_did_not_hold_waits_again(left_ms: int, owed: Owed | None)
     assert RabbitPacking({"orders": packing}, {"orders.due": "orders"}).owed(came) == owed
 
 
+def test_a_producers_moment_that_its_route_does_not_read_holds_no_message_of_a_level_again() -> None:
+    """RabbitMQ alone brought it to its level, with all of its headers. Held again it would wait in no level."""
+    for ahead_ms in (1001, 864_000_000):
+        assert owed([native(DUE_MS + ahead_ms)], {"x-delay-level": 2, "x-opt-delivery-time": DUE_MS + ahead_ms}) is None
+
+
 def test_a_message_that_rabbitmq_brought_to_its_level_keeps_no_due_moment_of_an_earlier_delivery() -> None:
     level: Entry = (b"x-delay-level", "I", b"\0\0\0\3")
     came = Props([*KEPT, level, due(5), DEATH], {})

@@ -122,7 +122,8 @@ class RabbitPacking(Packing):
 
     def owed(self, delivery: Delivery) -> Owed | None:
         """Return the delay that a delivery still has to wait: a queue was missing, or its expiration ended it early."""
-        if left_ms := self._left_out(delivery) or _too_early(delivery):
+        native = self._routes[self.route_of(delivery)].waits.native  # in other modes the header is a producer's
+        if left_ms := self._left_out(delivery) or (_too_early(delivery) if native else 0):
             return Owed(left_ms, queue_gone=True)
         cut_short_ms = self._cut_short(delivery)
         return None if cut_short_ms is None else Owed(cut_short_ms, queue_gone=False)
