@@ -81,7 +81,6 @@ class RabbitSink(Generic[L]):
         self._encoder: Encoder | None = None
         self._size_max: int | None = None
         self._flights: dict[int, _Flight[L]] = {}
-        self._lowest = 1
         self._tag = 0
         self._bytes = 0
         self._results: list[Result[L]] = []
@@ -185,9 +184,7 @@ class RabbitSink(Generic[L]):
 
     def _answer(self, tag: int, multiple: bool, nacked: Refusal | None) -> None:
         flights, results = self._flights, self._results
-        first = self._lowest if multiple else tag
-        if multiple:
-            self._lowest = tag + 1
+        first = next(iter(flights), tag) if multiple else tag  # they are in the order of their tags
         for answered in range(first, tag + 1):
             flight = flights.pop(answered, None)
             if flight is None:
@@ -286,7 +283,6 @@ class RabbitSink(Generic[L]):
         if ended.done():
             raise BrokerUnavailable(sentence(ended.result()))
         self._tag = 0
-        self._lowest = 1
         self._encoder = Encoder(channel.channel_number, link.connection.params.frame_max)
         self._encoder.size_max = self._size_max
         self._answered([])  # there is room again: wakes the publisher

@@ -1,0 +1,100 @@
+"""RabbitMQ's sink between the frames of an open channel. No broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from pika import spec
+
+from adapters.rabbitmq.connection import RabbitLink
+from adapters.rabbitmq.outgoing import Out
+from adapters.rabbitmq.raw.frames import tag_and_flag
+from adapters.rabbitmq.raw.payload import pack
+from adapters.rabbitmq.sink import RabbitSink, _Flight
+from bridge.core.message import Claim, Outcome
+from bridge.core.ports import Result
+from bridge.settings import RabbitMQ
+from bridge.telemetry.health import Health
+from tests.unit.raw_properties import Props
+
+OUT = Out("orders", frozenset(), drop_user_id=True, audit=False, plugin=False)
+
+
+class FakeChannel:
+    """A channel that confirms at once. The test closes it."""
+
+    channel_number = 1
+
+    def add_on_close_callback(self, on_close: Callable[[Any, BaseException], None]) -> None:
+        self.on_close = on_close
+
+    def add_on_return_callback(self, on_return: object) -> None:
+        pass
+
+    def confirm_delivery(self, _: object, callback: Callable[[object], None]) -> None:
+        callback(spec.Confirm.SelectOk())
+
+
+class Line:
+    """A sink on an open channel."""
+
+    def __init__(self) -> None:
+        self.sink = RabbitSink[Claim](RabbitMQ(), {"orders": OUT}, 1 << 20, Health())
+        self.results: list[Result[Claim]] = []
+        self.sink.on_answers(self.results.extend)
+        self.channel = FakeChannel()
+        self.written: list[bytes] = []
+
+    async def open(self) -> None:
+        async def channel() -> FakeChannel:
+            return self.channel
+
+        connection = SimpleNamespace(params=SimpleNamespace(frame_max=4096), send=self.written.append)
+        link = SimpleNamespace(connection=connection, channel=channel, is_open=lambda: True)
+        self.sink._link = cast("RabbitLink", link)
+        await self.sink._open_channel(self.sink._link)
+
+    def publish(self, *numbers: int) -> None:
+        self.sink.publish([claim(number) for number in numbers])
+
+    def ack(self, tag: int, multiple: bool = False) -> None:
+        self.sink._on_ack(tag_and_flag.pack(tag, multiple), 0)
+        self.sink._flush()
+
+
+def claim(number: int) -> Claim:
+    name = b"%020d" % number
+    payload = pack(b"key", Props([]).encode(), b"body")
+    return Claim(name, 0, bytes(8), 0, 0, 0, "orders", b"", payload, name, time.monotonic() + 60)
+
+
+@pytest.fixture
+async def line() -> Line:
+    line = Line()
+    await line.open()
+    return line
+
+
+async def test_one_answer_to_many_costs_as_much_as_is_in_flight_however_many_were_answered_singly(line: Line) -> None:
+    """RabbitMQ answers a quiet bridge singly, for weeks. The event loop must not stand still at the next burst."""
+
+    class Flights(dict[int, _Flight[Claim]]):
+        looks = 0
+
+        def pop(self, *key: Any) -> Any:
+            self.looks += 1
+            return super().pop(*key)
+
+    for tag in range(1, 5001):
+        line.publish(tag)
+        line.ack(tag)
+    line.publish(*range(5001, 5004))
+    line.sink._flights = flights = Flights(line.sink._flights)
+    line.ack(5002, multiple=True)
+    assert flights.looks == 2
+    assert [result.outcome for result in line.results] == [Outcome.CONFIRMED] * 5002
+    assert list(flights) == [5003]
