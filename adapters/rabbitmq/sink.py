@@ -248,8 +248,6 @@ class RabbitSink(Generic[L]):
                 reconnect.worked()
                 self._health.say(_SUBJECT, "")
                 error = await self._until_end(link, ended)
-                self._encoder = None
-                self._find_cause(error)
                 if not link.is_open():
                     raise BrokerUnavailable(sentence(error))
         finally:
@@ -270,6 +268,9 @@ class RabbitSink(Generic[L]):
                 confirming.set_result(None)
 
         def on_close(_: Channel, error: BaseException) -> None:
+            self._encoder = None  # RabbitMQ ends the connection over a publish on a closed channel
+            self._find_cause(error)
+            self._give_back()
             if not ended.done():
                 ended.set_result(error)
 
@@ -314,7 +315,7 @@ class RabbitSink(Generic[L]):
     # -- after a channel or a connection that ended -----------------------------------------------------------------
 
     def _find_cause(self, error: BaseException) -> None:
-        """Find the message over which the channel closed. The outcome of the others in flight is unknown."""
+        """Note the refusal of the message over which the channel closed. The outcome of the others is unknown."""
         if not isinstance(error, (ChannelClosedByBroker, ConnectionClosedByBroker)):
             return
         if error.reply_code == refusals.CONNECTION_FORCED or not self._flights:
@@ -332,7 +333,6 @@ class RabbitSink(Generic[L]):
             self._careful = max(0, self._careful - 1)
         else:
             self._careful = len(self._flights)
-        self._give_back()
 
     def _give_back(self) -> None:
         """Return everything in flight: refused where its refusal is known, else unknown."""

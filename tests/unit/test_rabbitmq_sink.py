@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from pika import spec
+from pika.exceptions import ChannelClosedByBroker
 
 from adapters.rabbitmq.connection import RabbitLink
 from adapters.rabbitmq.outgoing import Out
@@ -98,3 +99,14 @@ async def test_one_answer_to_many_costs_as_much_as_is_in_flight_however_many_wer
     assert flights.looks == 2
     assert [result.outcome for result in line.results] == [Outcome.CONFIRMED] * 5002
     assert list(flights) == [5003]
+
+
+async def test_nothing_is_sent_on_a_channel_that_rabbitmq_has_closed(line: Line) -> None:
+    """RabbitMQ ends the connection over it. The publisher may run before the sink's own loop hears of the end."""
+    line.publish(1)
+    line.channel.on_close(line.channel, ChannelClosedByBroker(404, "NOT_FOUND - no exchange 'orders' in vhost '/'"))
+    written = len(line.written)
+    line.publish(2)
+    assert (line.sink.room(), len(line.written)) == ((0, 0), written)
+    outcomes = [(result.letter.id[-1:], result.outcome) for result in line.results]
+    assert outcomes == [(b"1", Outcome.REFUSED), (b"2", Outcome.UNKNOWN)]
