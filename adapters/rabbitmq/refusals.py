@@ -14,6 +14,8 @@ from bridge.delay.trust import no_such_queue
 CONNECTION_FORCED = 320
 NO_ROUTE = 312
 ACCESS_REFUSED = 403
+#: RESOURCE_ERROR and INTERNAL_ERROR: a trouble of the broker, such as a node that stops, and not of the message.
+_BROKERS_OWN = frozenset({506, 541})
 #: RabbitMQ's replies for a queue on a node that is down, which it calls not found. 4.4 takes more than a minute for it.
 _AWAY = ("is down or inaccessible", "failed to perform operation on queue")
 
@@ -72,7 +74,7 @@ def of_close(code: int, text: str) -> Refusal:
     if _MAX_SIZE.search(text):
         return Refusal(Reason(ReasonKind.TOO_LARGE, "{text}", {"text": text}), lasting=True)
     sentence = "RabbitMQ closed the channel because of it: {code} {text}"
-    return Refusal(Reason(ReasonKind.REJECTED, sentence, {"code": code, "text": text}), lasting=True)
+    return Refusal(Reason(ReasonKind.REJECTED, sentence, {"code": code, "text": text}), lasting=code not in _BROKERS_OWN)
 
 
 def no_right(text: str) -> str:

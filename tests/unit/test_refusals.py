@@ -69,6 +69,9 @@ CLOSES = [
     ),
     (406, "PRECONDITION_FAILED - invalid expiration 'soon': ...", "rejected", True, None, None),
     (501, "FRAME_ERROR - cannot decode ...", "rejected", True, None, None),
+    # A node that stops, or a process of the broker that has crashed: the next try may succeed.
+    (541, "INTERNAL_ERROR", "rejected", False, None, None),
+    (506, "RESOURCE_ERROR - ...", "rejected", False, None, None),
 ]
 
 
