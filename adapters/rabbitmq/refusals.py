@@ -74,7 +74,9 @@ def of_close(code: int, text: str) -> Refusal:
     if _MAX_SIZE.search(text):
         return Refusal(Reason(ReasonKind.TOO_LARGE, "{text}", {"text": text}), lasting=True)
     sentence = "RabbitMQ closed the channel because of it: {code} {text}"
-    return Refusal(Reason(ReasonKind.REJECTED, sentence, {"code": code, "text": text}), lasting=code not in _BROKERS_OWN)
+    return Refusal(
+        Reason(ReasonKind.REJECTED, sentence, {"code": code, "text": text}), lasting=code not in _BROKERS_OWN
+    )
 
 
 def no_right(text: str) -> str:

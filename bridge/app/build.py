@@ -243,7 +243,8 @@ def _relay(
         retry_rules(settings),
         mend,
         health,
-        RelayLimits(limits.batch_max, limits.batch_bytes, ends.held_max),
+        # A source that was full reads again, for all routes, below half of its bytes.
+        RelayLimits(limits.batch_max, limits.batch_bytes, ends.held_max, limits.intake_bytes // 4),
         metrics,
         ends.links,
     )

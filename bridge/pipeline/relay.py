@@ -107,6 +107,7 @@ class RelayLimits:
     batch_max: int
     batch_bytes: int
     refused_max: int
+    refused_bytes: int
 
 
 class Relay:
@@ -145,6 +146,7 @@ class Relay:
         self._again: asyncio.Queue[Carried] = asyncio.Queue()
         #: What waits for another try, by the id of the object, with its timer and the reason.
         self._resting: dict[int, tuple[Carried, asyncio.TimerHandle, Reason]] = {}
+        self._resting_bytes = 0
         self._dead = Notices(log.warning)
         self._refused = Notices(log.info)
         self._refused_routes = RefusedRoutes(health)
@@ -189,7 +191,7 @@ class Relay:
         for carried, timer, reason in tuple(self._resting.values()):
             if self._must_be_kept(carried):
                 timer.cancel()
-                del self._resting[id(carried)]
+                self._end_rest(carried)
                 self._again.put_nowait(self._carried(carried.delivery, Bury(reason)))
 
     async def run(self) -> None:
@@ -342,7 +344,7 @@ class Relay:
                 self._soon(carried, _UNKNOWN_S)
             case _ if isinstance(carried.move, Bury):
                 self._dead_letter_refused(carried, refusal)
-            case Verdict(Ending.LATER, int(wait_ms), tries) if self._may_rest(refusal):
+            case Verdict(Ending.LATER, int(wait_ms), tries) if self._may_rest(carried, refusal):
                 self._refused_by_broker(carried, refusal)
                 self._refused.tell(
                     "refused", self._packing.route_of(carried.delivery), refusal.reason, tries=tries, next_ms=wait_ms
@@ -353,9 +355,11 @@ class Relay:
                 self._refused_by_broker(carried, refusal)
                 self._soon(self._carried(carried.delivery, Bury(refusal.reason)), 0)
 
-    def _may_rest(self, refusal: Refusal) -> bool:
-        """Return whether one more refused message may wait. What was not tried at all always may."""
-        return refusal.again_ms is not None or len(self._resting) < self._limits.refused_max
+    def _may_rest(self, carried: Carried, refusal: Refusal) -> bool:
+        """Return whether one more refused message may wait. What was not tried at all always may, and one alone."""
+        bytes_then = self._resting_bytes + len(carried.delivery.payload)
+        room = len(self._resting) < self._limits.refused_max and bytes_then <= self._limits.refused_bytes
+        return refusal.again_ms is not None or not self._resting or room
 
     def _refused_by_broker(self, carried: Carried, refusal: Refusal) -> None:
         self._refused_routes.refused(self._packing.route_of(carried.delivery), refusal.reason)
@@ -380,6 +384,7 @@ class Relay:
         if not self._stopping:
             timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._rested, carried)
             self._resting[id(carried)] = carried, timer, reason
+            self._resting_bytes += len(carried.delivery.payload)
         elif self._must_be_kept(carried):
             self._soon(self._carried(carried.delivery, Bury(reason)), 0)
         else:
@@ -390,8 +395,12 @@ class Relay:
         return not isinstance(carried.move, Bury) and not self._packing.may_go_back(carried.delivery)
 
     def _rested(self, carried: Carried) -> None:
-        del self._resting[id(carried)]
+        self._end_rest(carried)
         self._again.put_nowait(carried)
+
+    def _end_rest(self, carried: Carried) -> None:
+        del self._resting[id(carried)]
+        self._resting_bytes -= len(carried.delivery.payload)
 
     def _soon(self, carried: Carried, wait_s: float) -> None:
         asyncio.get_running_loop().call_later(wait_s, self._again.put_nowait, carried)

@@ -21,7 +21,7 @@ from tests.simulation.loop import Process, VirtualLoop
 ROUTE, DUE, DEAD = "orders", "orders.due", "dead"
 LEVELS_MS = (50, 500, 2_000, 5_000)
 _RULES = LevelRules(HeaderRules(levels_ms=LEVELS_MS), rounding(LEVELS_MS, "up"), "dead", 1 << 20)
-_LIMITS = RelayLimits(batch_max=100, batch_bytes=1 << 20, refused_max=10_000)
+_LIMITS = RelayLimits(batch_max=100, batch_bytes=1 << 20, refused_max=10_000, refused_bytes=1 << 20)
 _RETRIES = RetryRules(first_ms=500, factor=2, max_ms=5_000, attempts=1_000)
 
 

@@ -55,7 +55,9 @@ class PlainPacking(Packing):
 class Line:
     """A relay between a source and a sink."""
 
-    def __init__(self, retries: RetryRules = QUICK, window: int = 1000, refused_max: int = 2) -> None:
+    def __init__(
+        self, retries: RetryRules = QUICK, window: int = 1000, refused_max: int = 2, refused_bytes: int = 100
+    ) -> None:
         self.clock = ManualClock()
         self.source = MemorySource(self.clock)
         self.sink = MemorySink[Carried](window)
@@ -71,7 +73,7 @@ class Line:
             retries,
             self._mend,
             self.health,
-            RelayLimits(100, 1 << 20, refused_max),
+            RelayLimits(100, 1 << 20, refused_max, refused_bytes),
             Metrics(["orders"]),
         )
         self.sink.on_answers(self.relay.answered)
@@ -175,6 +177,16 @@ async def test_a_bounded_number_of_refused_messages_waits_and_later_ones_go_on(s
     await line.until_accepted(2)
     assert {delivery.payload for delivery in line.source.accepted} == {b"c", b"behind them"}
     assert line.relay.under_way() == 0  # those that wait for another try hold up no stop either
+
+
+async def test_refused_messages_that_wait_are_bounded_in_bytes_too(start: Start) -> None:
+    """What waits counts at the source, which stops reading for all routes when it holds too much."""
+    line = start(Line(SLOW, refused_max=3, refused_bytes=10))
+    line.sink.script(GONE, GONE, GONE)
+    for body in (b"a long one", b"b", b"behind"):
+        line.source.feed(body, {}, route="orders.due")
+    await line.until_accepted(2)
+    assert {delivery.payload for delivery in line.source.accepted} == {b"b", b"behind"}
 
 
 async def test_a_level_that_is_gone_is_made_again(start: Start) -> None:
