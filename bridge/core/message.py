@@ -89,7 +89,8 @@ class Claim:
     Two clocks: ``due_ms`` is Unix milliseconds by the store's clock, as are ``claimed_ms`` (the store's answer to the
     claim), ``published_ms`` (the publisher's pass) and ``let_go_ms`` (the end of a hold by a pause or by ``max_rate``;
     0 without one). ``lease_ends`` is monotonic seconds of this process, so that no
-    step of a clock makes an expired lease look valid. ``reached`` has a bit for each of several destinations that
+    step of a clock makes an expired lease look valid; so is ``sent_s``, when it was published, 0 before that and once
+    it is answered. ``reached`` has a bit for each of several destinations that
     confirmed the message.
     """
 
@@ -108,6 +109,7 @@ class Claim:
     published_ms: int = 0
     reached: int = 0
     let_go_ms: int = 0
+    sent_s: float = 0.0
 
     @property
     def late_from_ms(self) -> int:

@@ -64,19 +64,14 @@ class Publisher:
         self._gap_s = self._busy_gap_s = 0.0
 
     def unanswered(self) -> tuple[int, float]:
-        """Return how many published messages the broker has not answered, and for how long (s) at least one has
-        waited."""
-        if self._unanswered <= 0 or self._measured is None:
-            return 0, 0.0
-        return self._unanswered, time.monotonic() - self._measured[1]
+        """Return how many published messages the broker has not answered, and how long (s) the oldest has waited."""
+        sent = [claim.sent_s for claim in self._leases.held() if claim.sent_s]
+        return (len(sent), time.monotonic() - min(sent)) if sent else (0, 0.0)
 
     def late_from_ms(self) -> list[int]:
-        """Return from when two claims are late (Unix ms): the oldest that is not published, and the measured one that
-        is not answered. An unanswered one may be older than the measured one, and none that was answered counts."""
-        claims = [self._waiting[0][3]] if self._waiting else []
-        if self._measured is not None and self._unanswered > 0:
-            claims.append(self._measured[0])
-        return [claim.late_from_ms for claim in claims]
+        """Return from when claims are late (Unix ms): the oldest that is not published, and those without an answer."""
+        unsent = [self._waiting[0][3].late_from_ms] if self._waiting else []
+        return unsent + [claim.late_from_ms for claim in self._leases.held() if claim.sent_s]
 
     def pace(self, gap_s: float, busy_gap_s: float) -> None:
         """Set the least number of seconds between two publishes, so that messages due close together leave together.
@@ -101,6 +96,8 @@ class Publisher:
 
     def answered(self, results: Sequence[Result[Claim]]) -> None:
         """Take the sink's answers. An empty batch means that the sink has room again."""
+        for result in results:
+            result.letter.sent_s = 0.0
         self._settler.answered(results)
         if self._measured is not None:
             self._measure(self._measured, results)
@@ -142,7 +139,7 @@ class Publisher:
         while waiting and waiting[0][0] <= now_ms and len(ready) < room and room_bytes > 0:
             claim = heapq.heappop(waiting)[3]
             if now_s < claim.lease_ends:
-                claim.published_ms = published_ms
+                claim.published_ms, claim.sent_s = published_ms, now_s
                 ready.append(claim)
                 room_bytes -= len(claim.payload)
             else:

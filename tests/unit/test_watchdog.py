@@ -102,6 +102,23 @@ async def test_published_messages_that_the_broker_does_not_confirm_are_trouble_a
     assert watched.troubles() == {}
 
 
+async def test_a_single_message_that_the_broker_does_not_confirm_is_trouble_however_many_others_it_confirms() -> None:
+    """One queue has lost its majority, and the others work. Nothing else tells of its messages."""
+    watched = Watched()
+    house = watched.house
+    house.sink.script(HOLD)
+    house.publish("stuck", 0)
+    house.publish("another", 0)
+    await house.park()
+    await house.deliver()
+    later = time.monotonic() + 100
+    with patch.object(time, "monotonic", lambda: later):
+        assert "published messages: 1, the oldest for 100s" in watched.troubles()["confirms"]
+    house.clock.advance(100_000)
+    watched.troubles()
+    assert watched.watch.overdue_s == pytest.approx(100, abs=0.1)
+
+
 async def test_claimed_messages_are_overdue_until_the_broker_has_answered() -> None:
     watched = Watched()
     house = watched.house
