@@ -237,6 +237,7 @@ class RabbitSink(Generic[L]):
         """Open one connection, and one channel after the other on it."""
         self._link = link = await open_link(self._settings, "postdate publish", self._first_host)
         self._first_host = link.next_host
+        self._size_max = None  # an operator may have raised it
         connection = link.connection
         try:
             connection.hot_methods.update({frames.ACK: self._on_ack, frames.NACK: self._on_nack})

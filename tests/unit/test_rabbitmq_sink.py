@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
+from unittest.mock import AsyncMock, patch
 
 import pytest
 from pika import spec
 from pika.exceptions import ChannelClosedByBroker
 
-from adapters.rabbitmq.connection import RabbitLink
 from adapters.rabbitmq.outgoing import Out
 from adapters.rabbitmq.raw.frames import tag_and_flag
 from adapters.rabbitmq.raw.payload import pack
@@ -54,10 +56,29 @@ class Line:
         async def channel() -> FakeChannel:
             return self.channel
 
-        connection = SimpleNamespace(params=SimpleNamespace(frame_max=4096), send=self.written.append)
-        link = SimpleNamespace(connection=connection, channel=channel, is_open=lambda: True)
-        self.sink._link = cast("RabbitLink", link)
-        await self.sink._open_channel(self.sink._link)
+        connection = SimpleNamespace(
+            params=SimpleNamespace(frame_max=4096),
+            send=self.written.append,
+            hot_methods={},
+            add_on_connection_blocked_callback=lambda _: None,
+            add_on_connection_unblocked_callback=lambda _: None,
+        )
+        closed = asyncio.get_running_loop().create_future()
+
+        async def close() -> None:
+            closed.cancel()
+
+        link = SimpleNamespace(
+            connection=connection, channel=channel, is_open=lambda: True, next_host=0, closed=closed, close=close
+        )
+        with patch("adapters.rabbitmq.sink.open_link", AsyncMock(return_value=link)):
+            self.running = asyncio.create_task(self.sink.run())
+            await until(self.sink.ready)
+
+    async def close(self) -> None:
+        self.running.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.running
 
     def publish(self, *numbers: int) -> None:
         self.sink.publish([claim(number) for number in numbers])
@@ -73,11 +94,18 @@ def claim(number: int) -> Claim:
     return Claim(name, 0, bytes(8), 0, 0, 0, "orders", b"", payload, name, time.monotonic() + 60)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
 @pytest.fixture
-async def line() -> Line:
+async def line() -> AsyncIterator[Line]:
     line = Line()
     await line.open()
-    return line
+    yield line
+    await line.close()
 
 
 async def test_one_answer_to_many_costs_as_much_as_is_in_flight_however_many_were_answered_singly(line: Line) -> None:
@@ -110,3 +138,18 @@ async def test_nothing_is_sent_on_a_channel_that_rabbitmq_has_closed(line: Line)
     assert (line.sink.room(), len(line.written)) == ((0, 0), written)
     outcomes = [(result.letter.id[-1:], result.outcome) for result in line.results]
     assert outcomes == [(b"1", Outcome.REFUSED), (b"2", Outcome.UNKNOWN)]
+
+
+async def test_the_largest_message_that_rabbitmq_takes_is_learnt_again_on_each_connection(line: Line) -> None:
+    """An operator raised it, and retries the dead letters."""
+    text = "PRECONDITION_FAILED - message size 4 is larger than configured max size 3"
+    line.publish(1)
+    line.channel.on_close(line.channel, ChannelClosedByBroker(406, text))
+    await until(line.sink.ready)
+    line.publish(2)
+    assert [result.outcome for result in line.results] == [Outcome.REFUSED] * 2
+    await line.close()
+    await line.open()
+    line.publish(3)
+    line.ack(1)
+    assert line.results[-1].outcome is Outcome.CONFIRMED
