@@ -24,6 +24,8 @@ log = structlog.get_logger("postdate")
 _AWAY_S = 0.1
 #: For this time after giving a shard away, claims are small: most of such a claim may have to be given back.
 _TURNS_S = 1.0
+#: For this time a shard that is to be handed over waits for the broker's answers to what was published of it.
+_ANSWERED_S = 30.0
 #: How long another instance that has the missing route may need to start.
 _STARTING_S = 3.0
 
@@ -82,7 +84,16 @@ class Leases:
         self._wake.watch(self._mine - self._given_way)
 
     async def hand_over(self) -> None:
-        """Hand over the shards that are leaving and of which nothing is held."""
+        """Hand over the shards that are leaving and of which nothing is held.
+
+        Give back what the broker does not answer: one queue that confirms nothing would keep a shard from all routes.
+        """
+        if not self._leaving:
+            return
+        sent_s = time.monotonic() - _ANSWERED_S
+        silent = [c for c in self._held.values() if 0 < c.sent_s < sent_s and c.shard in self._leaving]
+        if silent:
+            await self.give_back(silent, "not confirmed before a handover")
         free = [shard for shard in self._leaving if not self._held_in.get(shard)]
         if free:
             with suppress(ShardsUnavailable):  # then another instance waits until our drain key expires

@@ -542,3 +542,24 @@ def _noted(call: Callable[..., Awaitable[int]], calls: list[str], name: str) -> 
         return await call(*args)
 
     return noted
+
+
+async def test_a_shard_is_handed_over_although_the_broker_does_not_confirm_a_message_of_it() -> None:
+    """One queue has lost its majority. The other messages of the shard would wait for it, at no instance."""
+    house = House()
+    other = House(house.memory, "bbbbbb")
+    house.sink.script(HOLD)
+    house.publish("unconfirmed", 0, order_key="k")
+    await house.park()
+    await house.deliver()
+    house.leases.take_over(frozenset())
+    house.publish("another", 0, order_key="k")
+    await house.park()
+    for waited_s, there in ((0, []), (31, ["unconfirmed", "another"])):
+        for claim in house.leases.held():
+            claim.sent_s -= waited_s
+        await house.leases.hand_over()
+        await house.recovery.once()
+        for _ in range(SHARDS):
+            await other.deliver()
+        assert other.bodies() == there
