@@ -206,7 +206,10 @@ class HotConnection(AsyncioConnection):
         then.
         """
         if self._keep_alive is None and self.is_open:
-            self._transport._nbio.remove_reader(self._transport._sock.fileno())
+            transport = self._transport
+            transport._nbio.remove_reader(transport._sock.fileno())
+            # Over TLS pika calls this by itself until everything is read.
+            transport._on_socket_readable = lambda: None
             self._stay_alive()
 
     def resume_reading(self) -> None:
@@ -216,7 +219,10 @@ class HotConnection(AsyncioConnection):
             self._keep_alive = None
             if self.is_open:
                 transport = self._transport
+                del transport._on_socket_readable
                 transport._nbio.set_reader(transport._sock.fileno(), transport._on_socket_readable)
+                if not isinstance(transport, _Plaintext):  # no reader tells of what TLS has buffered
+                    transport._nbio.add_callback_threadsafe(transport._on_socket_readable)
 
     def _stay_alive(self) -> None:
         self.bytes_received += 1
