@@ -18,7 +18,8 @@ from aiokafka.consumer.fetcher import OffsetResetStrategy
 from aiokafka.errors import KafkaError
 
 from adapters.kafka.access import sentence
-from adapters.kafka.intake import Intakes, Partition, StartOffset, start_offset_after, start_offset_in
+from adapters.kafka.deleted_topic import DeletedTopics
+from adapters.kafka.intake import Intakes, Partition, Sighting, StartOffset, start_offset_after, start_offset_in
 from adapters.kafka.topology.topic_ids import TopicId, ask_ids
 from bridge.delay.duration import write_moment
 from bridge.settings import Kafka
@@ -42,7 +43,7 @@ _RESET_S = 600.0
 
 
 class Losses:
-    """Reports lost records, recreated topics, and offsets set by other tools.
+    """Reports lost records, and offsets set by other tools.
 
     Each event is a log line with the offsets. A loss stays in the process's health for a day, so that it is seen the
     next morning. An offset set by a person stays for ten minutes.
@@ -65,10 +66,6 @@ class Losses:
             "someone deleted records"
         )
         self._health.say(Subject("kafka", "removed", topic), text, _LOST_S, cause="removed")
-
-    def recreated(self, tp: TopicPartition) -> None:
-        """The topic was deleted and recreated."""
-        log.warning("kafka topic recreated", topic=tp.topic, partition=tp.partition)
 
     def offset_set_externally(self, tp: TopicPartition, offset: int) -> None:
         """The group's offset has no note of this cluster, so it may belong to an earlier topic of this name."""
@@ -104,6 +101,7 @@ class Assignments:
         self._intakes = intakes
         self._health = health
         self._losses = Losses(health)
+        self._deleted = DeletedTopics(health)
         self._sure_until: dict[str, float] = {}
         self._pass_at = 0.0
 
@@ -134,12 +132,44 @@ class Assignments:
         that worked."""
         assigned = consumer.assignment()
         one_each = {tp.topic: tp for tp in assigned}
+        former = self._deleted.former()
         longest = sorted(one_each, key=lambda topic: self._sure_until.get(topic, 0.0))[:_TOPICS_A_LOOK]
         tps = {one_each[topic] for topic in longest}.union(tp for tp in assigned if tp not in self.parts)
-        if not tps:
+        if not tps | former:
             self._answered()
             return True
-        return bool(await self._checked(consumer, tps)) or tps <= self.parts.keys()
+        return bool(await self._checked(consumer, tps | former)) or tps <= self.parts.keys()
+
+    def let_go(self, tps: Iterable[TopicPartition]) -> list[Partition]:
+        """Forget these partitions, but for what is lost if their topic was deleted. Return them."""
+        gone = [part for tp in tps if (part := self.parts.pop(tp, None)) is not None]
+        self._deleted.remember(gone)
+        return gone
+
+    def lost_in_absent(self, topic: str) -> str:
+        """Return what is lost if ``topic``, which is not there, was deleted."""
+        return self._deleted.in_absent(topic, self.parts.values())
+
+    async def note_ends(self, consumer: AIOKafkaConsumer) -> None:
+        """Note where the partitions end. A fetch tells it, but for those that are paused or were not fetched yet."""
+        ends: dict[TopicPartition, int] = {}
+        asked: dict[TopicPartition, int] = {}
+        for tp in consumer.assignment() & self.parts.keys():
+            end = None if tp in consumer.paused() else consumer.highwater(tp)
+            if end is not None:
+                ends[tp] = end
+            elif consumer._client.cluster.leader_for_partition(tp) not in (None, -1):
+                asked[tp] = OffsetResetStrategy.LATEST
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                found = await consumer._fetcher._proc_offset_requests(asked) if asked else {}
+        except (KafkaError, OSError):  # perhaps a deleted topic: the next metadata lack it
+            consumer._client.force_metadata_update()
+            found = {}
+        ends |= {tp: answer[0] for tp, answer in found.items()}
+        at_ms, at_s = int(time.time() * 1000), time.monotonic()
+        for tp in ends.keys() & self.parts.keys():
+            self.parts[tp].sighting = Sighting(ends[tp], at_ms, at_s)
 
     def skip_non_records(self, consumer: AIOKafkaConsumer) -> None:
         """Move progress over offsets that hold no record: transaction markers and aborted records.
@@ -197,11 +227,15 @@ class Assignments:
         """
         before, since = dict(self.parts), time.monotonic()
         found = await ask_leaders(consumer, tps)
+        lost = self._deleted.changed_among(found)
         for tp in consumer.assignment() & self.parts.keys():
             topic_id = found.get(tp.topic)
             if topic_id is not None and self.parts[tp].topic_id != topic_id:
+                lost.append(self.parts[tp])
                 self._begin(consumer, tp, topic_id, StartOffset(None))
-                self._losses.recreated(tp)
+            elif topic_id is not None:
+                self.parts[tp].confirm(since)
+        self._deleted.report(lost, found)
         fresh = {tp for tp in tps if tp.topic in found and tp not in self.parts}
         if fresh:
             await self._begin_where_committed(consumer, fresh, found)
@@ -225,7 +259,7 @@ class Assignments:
             begin = start_offset_in(topic_id, offset, note)
             self._begin(consumer, tp, topic_id, begin)
             if begin.offset is None and offset is not None:
-                self._losses.recreated(tp)
+                self._deleted.report([self.parts[tp]], found)
             elif offset is not None and note != self.parts[tp].note:
                 self.parts[tp].progress.reached(offset)  # commit it again, with its note
                 self._losses.offset_set_externally(tp, offset)

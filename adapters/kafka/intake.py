@@ -88,6 +88,10 @@ class CommitProgress:
         """Number of records that a crash would deliver again."""
         return len(self._waiting)
 
+    def first_open(self) -> int | None:
+        """Return the first offset that is handed over and not done; None if there is none."""
+        return self._waiting[0] if self._waiting else None
+
     def handed_over(self, offset: int) -> None:
         """Record a hand-over. The offset must be higher than all before."""
         self._waiting.append(offset)
@@ -211,6 +215,14 @@ class Intakes:
         return sorted(self._names)
 
 
+class Sighting(NamedTuple):
+    """Where a partition ended (``end``), when Kafka said so: in epoch ms, and as this process's monotonic second."""
+
+    end: int
+    at_ms: int
+    at_s: float
+
+
 class Partition:
     """One assignment of a partition, from its start to its loss. A recreated topic gets a new ``Partition`` too.
 
@@ -219,7 +231,8 @@ class Partition:
     this topic, even if another topic has the same name later. From offset ``cut`` on Kafka once held other records, so
     records there have the origin ``later``. ``in_hand`` counts deliveries taken and neither accepted nor dropped. While
     a partition is ``leaving``, its deliveries are no longer started. A header that names ``own_target``, where the
-    records go anyway, is ignored. ``caught_up_ms``: when everything written had been read; 0 for not yet.
+    records go anyway, is ignored. ``caught_up_ms``: when everything written had been read; 0 for not yet. ``sighting``
+    is where it ended at the last look; ``known`` such a look after which its topic was still this one.
     """
 
     __slots__ = (
@@ -231,6 +244,7 @@ class Partition:
         "headers_max",
         "in_hand",
         "keyed",
+        "known",
         "later",
         "leaving",
         "next",
@@ -244,6 +258,7 @@ class Partition:
         "retries",
         "route",
         "seal",
+        "sighting",
         "topic_id",
         "tp",
         "wanted",
@@ -263,6 +278,19 @@ class Partition:
         self.in_hand = 0
         self.leaving = False
         self.alive = True
+        self.sighting: Sighting | None = None
+        self.known: Sighting | None = None
+
+    def confirm(self, since_s: float) -> None:
+        """Kafka, asked at ``since_s`` (monotonic), said that the topic is still this one. So it was at a look before
+        that."""
+        if self.sighting is not None and self.sighting.at_s <= since_s:
+            self.known = self.sighting
+
+    def first_unread(self) -> int:
+        """The first offset that was not read, or that was dropped again before it was parked."""
+        dropped = self.progress.first_open() if self.leaving else None
+        return (self.next or 0) if dropped is None else dropped
 
     def follow(self, intake: KafkaIntake) -> None:
         """Read for this intake from now on: at a reload a topic may become that of another route."""

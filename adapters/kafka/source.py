@@ -15,7 +15,13 @@ from contextlib import suppress
 from functools import partial
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError, TopicAuthorizationFailedError
+from aiokafka.errors import (
+    KafkaError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 
 from adapters.kafka.access import broker_errors, sentence
 from adapters.kafka.assignments import Assignments, Fetched, go_to
@@ -53,6 +59,8 @@ _CAREFUL_S = 5.0
 #: Wait for deliveries in hand when their partition is revoked. The whole group waits meanwhile. This wait and the
 #: commit after it must end before the group's rebalance timeout (``client._REBALANCE_MS``).
 _IN_HAND_S = 2.0
+#: How many topics a sentence names.
+_NAMED = 4
 _COMMIT_SUBJECT = Subject("kafka", "commit")
 #: How long a partition is paused whose next record points at one that cannot be fetched now.
 _POINTER_S = 5.0
@@ -133,6 +141,11 @@ class OffsetCommits:
         self._lock = asyncio.Lock()
         self._failed = False
 
+    def begin(self) -> None:
+        """A new consumer is about to join: what the last one could not commit says nothing of it."""
+        self._failed = False
+        self._health.say(_COMMIT_SUBJECT, "")
+
     async def commit(self, consumer: AIOKafkaConsumer, parts: Collection[Partition]) -> None:
         """Commit the progress of each partition. A failure does no harm: the next call commits more, and a record that
         is read again is recognized by its origin."""
@@ -141,7 +154,11 @@ class OffsetCommits:
                 await self._commit(consumer, parts)
         except (KafkaError, OSError) as error:
             self._failed = True
-            self._health.say(_COMMIT_SUBJECT, f"cannot commit offsets to Kafka: {sentence(error, self._rules)}")
+            why = sentence(error, self._rules)
+            if isinstance(error, UnknownTopicOrPartitionError):
+                consumer._client.force_metadata_update()
+                why = _without_topic(parts, consumer._client.cluster.topics())
+            self._health.say(_COMMIT_SUBJECT, f"cannot commit offsets to Kafka: {why}")
 
     async def _commit(self, consumer: AIOKafkaConsumer, parts: Collection[Partition]) -> None:
         """After a failure commit everything again, because only an answer proves that commits work. A rebalance in
@@ -180,7 +197,7 @@ class KafkaSource:
         self._assignments = Assignments(rules, self._intakes, health)
         self._parts = self._assignments.parts
         self._commits = OffsetCommits(rules, health)
-        self._topics = TopicWatch(self._intakes, mend, health)
+        self._topics = TopicWatch(self._intakes, mend, health, self._assignments.lost_in_absent)
         self._old = OldTimestamps(health, clock)
         self._originals = Originals()
         #: Partitions paused for ``_POINTER_S``, and until when.
@@ -284,6 +301,7 @@ class KafkaSource:
             try:
                 async with asyncio.timeout(_START_S):
                     await start(consumer, self._rules)
+                self._commits.begin()
                 if self._silent_s:
                     self._health.say(_SUBJECT, "nothing is taken from Kafka yet: the consumer joins its group again")
                 consumer._client.cluster.add_listener(self._assignments.invalidate)
@@ -336,7 +354,7 @@ class KafkaSource:
 
     def _let_go(self, tps: Iterable[TopicPartition]) -> list[Partition]:
         """Forget these partitions and their buffered records. They stay alive until their progress is committed."""
-        gone = [part for tp in tps if (part := self._parts.pop(tp, None)) is not None]
+        gone = self._assignments.let_go(tps)
         self._drop_buffer(set(gone))
         return gone
 
@@ -530,7 +548,7 @@ class KafkaSource:
         self._topics.forget()
         await answers(consumer._client, _ANSWER_S)  # opens its connections while all is well
         while True:
-            await asyncio.sleep(_WATCH_AWAY_S if self._silent_s else _WATCH_S)
+            await asyncio.sleep(_WATCH_AWAY_S if self._silent_s or self._topics.missing else _WATCH_S)
             if not await answers(consumer._client, _ANSWER_S):
                 self._topics.forget()
                 error = BrokerUnavailable(f"no broker of {self._rules.bootstrap_servers} answers")
@@ -544,13 +562,25 @@ class KafkaSource:
             if self._joined:
                 self._health.say(_SUBJECT, "")
             self._old.note_ends(consumer, self._parts)
+            await self._assignments.note_ends(consumer)
             self.recheck_soon()
+            if self._topics.missing:  # what was declared since is not missing any more
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_ANSWER_S):
+                        await consumer._client.force_metadata_update()
             self._topics.look(consumer)
             if self._full() or self._held.crowded():
                 stuck.forget()
             else:
                 await stuck.look(self._took_at)
                 self._topics.try_again(consumer)
+
+
+def _without_topic(parts: Collection[Partition], topics: Collection[str]) -> str:
+    """Return which topic is missing. Kafka does not name it, and the cluster's ``topics`` may be a moment old."""
+    names = {part.tp.topic for part in parts}
+    missing = sorted(names.difference(topics) or names)
+    return f"it does not know the topic, of these: {', '.join(missing[:_NAMED])}"
 
 
 def _in_hand(deliveries: list[Delivery]) -> list[Delivery]:

@@ -168,14 +168,18 @@ class TopicWatch:
     """Reports missing and unreadable intake topics, and partitions without a leader. ``mend()`` recreates missing
     topics, if the settings allow it."""
 
-    def __init__(self, intakes: Intakes, mend: Callable[[], None], health: Health) -> None:
+    def __init__(
+        self, intakes: Intakes, mend: Callable[[], None], health: Health, lost: Callable[[str], str] = lambda _: ""
+    ) -> None:
+        """``lost`` returns what is lost if a missing topic was deleted: the end of its sentence."""
         self._intakes = intakes
         self._mend = mend
         self._health = health
+        self._lost = lost
         self._refused: set[str] = set()
         self._tried: set[str] = set()
         #: The topics that the last look did not find. A broker that has just come back may not know its topics yet.
-        self._missing: frozenset[str] = frozenset()
+        self.missing: frozenset[str] = frozenset()
         #: By topic, the partitions that had no leader at the last look. An election is over before the next one.
         self._headless: dict[str, set[int]] = {}
 
@@ -195,18 +199,19 @@ class TopicWatch:
 
     def forget(self) -> None:
         """The brokers did not answer, so what the last look did not find proves nothing."""
-        self._missing = frozenset()
+        self.missing = frozenset()
 
     def look(self, consumer: AIOKafkaConsumer) -> None:
         """Start to recreate missing topics, and report those that the last look missed, too. Report partitions without
         a leader."""
         cluster = consumer._client.cluster
         missing = frozenset(self._intakes.missing(cluster.topics()))
-        lasting, self._missing = missing & self._missing, missing
+        lasting, self.missing = missing & self.missing, missing
         for topic in self._intakes.names():
             self._judge_leaders(cluster, topic)
             if topic in lasting:
-                self._say(topic, "it does not exist, or postdate may not see it (no Describe permission)")
+                why = "it does not exist, or postdate may not see it (no Describe permission)"
+                self._say(topic, f"{why}{self._lost(topic)}")
             elif topic not in missing | self._tried | self._refused:
                 self._health.say(Subject("kafka", "topic", topic), "")
         if missing or any(self._headless.values()):

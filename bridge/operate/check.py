@@ -39,6 +39,7 @@ _ADVICE = {
         ("rabbitmq deleted …", "rabbitmq recreated …"),
         "The producers must send again what was in the queue. Find out who deleted it",
     ),
+    "kafka recreated …": "The producers must send again what was in the topic. Find out who deleted it",
     **dict.fromkeys(("rabbitmq intake", "rabbitmq publish"), "Bring RabbitMQ back. postdate reconnects by itself"),
     **dict.fromkeys(("kafka intake", "kafka publish"), "Bring Kafka back. postdate retries by itself"),
     **dict.fromkeys(("store", "store claim", "store park", "store settle"), "Bring Redis back. postdate waits for it"),

@@ -34,8 +34,8 @@ _SHRUNK = (
 )
 #: An instance looks for a loss every 5 s, and such a look takes 6 s. What it said before a restore is over.
 _RESTORED_MS = 15_000
-#: The subjects of warnings: refused messages wait for their next try, or a deleted queue is consumed again.
-_REFUSED, _RECREATED = "refused", "rabbitmq recreated "
+#: The subjects of warnings: refused messages wait for their next try, or a deleted queue or topic is consumed again.
+_REFUSED, _RECREATED = "refused", ("rabbitmq recreated ", "kafka recreated ")
 #: What is wrong with a server, a destination or consumers: every instance sees it, and none has it.
 _OF_ALL = ("rabbitmq front ", "rabbitmq consumers of ", "route ", str(STORE_CLOCK), str(STORE_FULL))
 #: What tells of a loss: the journal that messages are missing, the store how many.
@@ -152,7 +152,7 @@ def _rank(fault: Fault) -> int:
             return 6
         case ["store", "contents" | "clock"]:
             return 7
-        case ["rabbitmq", "deleted" | "recreated", *_]:
+        case ["rabbitmq" | "kafka", "deleted" | "recreated", *_]:
             return 8
     return 3
 

@@ -61,6 +61,7 @@ _SERVERS = {
     "kafka removed": 32,
     "kafka lost": 64,
     "rabbitmq recreated": 128,
+    "kafka recreated": 256,
 }
 _OVER = {
     "rabbitmq": "RabbitMQ is well again.",
@@ -69,6 +70,7 @@ _OVER = {
     "rabbitmq front": "Only postdate is bound to the front exchanges.",
     "rabbitmq deleted": "The intake queue that was deleted is consumed again.",
     "rabbitmq recreated": "No running instance saw a deleted intake queue in the last hour.",
+    "kafka recreated": "No running instance saw a deleted intake topic in the last hour.",
     "kafka removed": "No running instance saw Kafka remove unread records lately.",
     "kafka lost": "No running instance saw Kafka lose records lately.",
 }

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from operator import attrgetter
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
@@ -63,10 +64,14 @@ class Publisher:
         self._unanswered = 0
         self._gap_s = self._busy_gap_s = 0.0
 
-    def unanswered(self) -> tuple[int, float]:
-        """Return how many published messages the broker has not answered, and how long (s) the oldest has waited."""
-        sent = [claim.sent_s for claim in self._leases.held() if claim.sent_s]
-        return (len(sent), time.monotonic() - min(sent)) if sent else (0, 0.0)
+    def unanswered(self) -> tuple[int, float, str]:
+        """Return how many published messages the broker has not answered, for how long (s) the oldest has waited, and
+        the route of that one."""
+        sent = [claim for claim in self._leases.held() if claim.sent_s]
+        if not sent:
+            return 0, 0.0, ""
+        oldest = min(sent, key=attrgetter("sent_s"))
+        return len(sent), time.monotonic() - oldest.sent_s, oldest.route
 
     def late_from_ms(self) -> list[int]:
         """Return from when claims are late (Unix ms): the oldest that is not published, and those without an answer."""

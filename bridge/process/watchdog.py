@@ -82,10 +82,16 @@ class Watch:
         self.overdue_s = oldest_overdue_s(self._clock.now_us() / 1000, dues_ms + self._publisher.late_from_ms())
         overdue = f"the oldest overdue message was due {write_duration(int(self.overdue_s) * 1000)} ago"
         self._health.say(OVERDUE, overdue if self.overdue_s > OVERDUE_S else "", cause="overdue")
-        count, waited_s = self._publisher.unanswered()
+        count, waited_s, route = self._publisher.unanswered()
         self.unconfirmed = (count, waited_s) if waited_s > LATE_S else (0, 0.0)
-        waits = f"{self._broker} has not confirmed published messages: {count}, the oldest for {waited_s:.0f}s"
-        self._health.say(Subject("confirms"), waits if waited_s > UNCONFIRMED_S else "", cause="unconfirmed")
+        waits = (
+            f"{self._broker} has not confirmed published messages: {count}, the oldest for {waited_s:.0f}s, of route "
+            f"{route}"
+        )
+        # A destination that refuses, such as a deleted topic, has a sentence of its own: the broker is well.
+        explained = Subject("route", route) in self._health.troubles()
+        late = waited_s > UNCONFIRMED_S and not explained
+        self._health.say(Subject("confirms"), waits if late else "", cause="unconfirmed")
         still_s = self._looked_at - self._claimer.passed_at
         stuck = still_s > STUCK_S and not self._stopping
         why = f"the claim loop has not run for {still_s:.0f} s" if stuck else ""

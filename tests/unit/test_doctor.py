@@ -77,6 +77,7 @@ class TestState:
             ("route orders", "Correct the destination"),
             ("rabbitmq deleted postdate.orders", "must send again what was in the queue"),
             ("rabbitmq recreated postdate.orders", "must send again what was in the queue"),
+            ("kafka recreated orders.delay", "must send again what was in the topic"),
             ("rabbitmq intake", "Bring RabbitMQ back"),
             ("kafka publish", "Bring Kafka back"),
             ("store claim", "Bring Redis back"),

@@ -40,6 +40,15 @@ def test_a_topic_is_missing_when_a_second_look_does_not_find_it_and_is_recreated
     assert troubles([set(), set(), {TOPIC}]) == ([], 2)
 
 
+def test_a_missing_topic_is_reported_with_what_its_deletion_lost() -> None:
+    health = Health()
+    watch = TopicWatch(INTAKES, lambda: None, health, lambda topic: f". In {topic}: 40")
+    for _ in range(2):
+        watch.look(consumer_with(set()))
+    (found,) = health.troubles().values()
+    assert found.endswith(f"(no Describe permission). In {TOPIC}: 40")
+
+
 def test_a_look_before_an_outage_does_not_count() -> None:
     assert troubles([set(), None, set()])[0] == []
     assert troubles([set(), {TOPIC}, set()])[0] == []

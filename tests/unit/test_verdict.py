@@ -375,6 +375,9 @@ def test_what_is_wrong_now_is_named_before_what_happened_to_the_store() -> None:
 
 
 def test_a_deleted_queue_that_is_consumed_again_is_a_warning_and_never_above_a_loss_of_the_store() -> None:
+    again = {"kafka recreated orders.delay": "the topic was deleted at 10:00. It exists again"}
+    overall = judge(Known(CALM, local=[replace(HERE, troubles=again)]))
+    assert overall.sentence == f"Warning: {again['kafka recreated orders.delay']}."
     again = {"rabbitmq recreated postdate.orders": "the queue was deleted at 10:00. It is consumed again"}
     overall = judge(Known(CALM, local=[replace(HERE, troubles=again)]))
     assert overall.sentence == f"Warning: {again['rabbitmq recreated postdate.orders']}."

@@ -10,7 +10,7 @@ import pytest
 from adapters.memory.memory_sink import HOLD
 from bridge.pipeline.ordered import Ordered
 from bridge.process.watchdog import OVERDUE_S, STUCK_S, Watch, oldest_overdue_s
-from bridge.telemetry.subject import rendered
+from bridge.telemetry.subject import Subject, rendered
 from tests.unit.house import SHARDS, House, turns
 
 
@@ -96,7 +96,9 @@ async def test_published_messages_that_the_broker_does_not_confirm_are_trouble_a
     assert watched.troubles() == {}
     later = time.monotonic() + 4
     with patch.object(time, "monotonic", lambda: later):
-        assert "published messages: 2, the oldest for " in watched.troubles()["confirms"]
+        text = watched.troubles()["confirms"]
+        assert "published messages: 2, the oldest for " in text
+        assert text.endswith("s, of route orders")
     assert watched.watch.unconfirmed[0] == 2
     house.sink.answer_held()
     assert watched.troubles() == {}
@@ -145,3 +147,17 @@ async def test_claimed_messages_for_which_the_broker_has_no_room_are_overdue() -
     house.clock.advance(3000)
     watched.troubles()
     assert watched.watch.overdue_s == pytest.approx(3, abs=0.1)
+
+
+async def test_a_destination_that_refuses_is_no_broker_that_does_not_confirm() -> None:
+    """Beside a deleted target topic, "Kafka has not confirmed" accused the wrong part."""
+    watched = Watched()
+    house = watched.house
+    house.sink.answer = HOLD
+    house.publish("a", 0)
+    await house.park()
+    await house.deliver()
+    house.health.say(Subject("route", "orders"), "messages are refused, the last one as missing_topic")
+    later = time.monotonic() + 4
+    with patch.object(time, "monotonic", lambda: later):
+        assert watched.troubles().keys() == {"route orders"}

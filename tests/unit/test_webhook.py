@@ -63,6 +63,7 @@ class TestReport:
                 "rabbitmq recreated orders.delay.intake",
                 "No running instance saw a deleted intake queue in the last hour.",
             ),
+            ("kafka recreated orders.delay", "No running instance saw a deleted intake topic in the last hour."),
             ("kafka lost orders.delay", "No running instance saw Kafka lose records lately."),
         ],
     )
