@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.bridge_line import QUICK
+from tests.bridge_process import shortened
 from tests.devstack.kafka import Kafka
-from tests.devstack.kafka_admin import create_topic
+from tests.devstack.kafka_admin import create_topic, delete_topics
 from tests.devstack.service import wait_for
 from tests.kafka_line import ROUTE, Came, KafkaLine
 
@@ -75,4 +76,25 @@ def test_a_drained_route_takes_nothing_in_also_after_a_rebalance_and_delivers_wh
     line.nothing_more(1.5)
     line.order("resume", ROUTE)
     assert sorted(int(record.value or b"") for record in line.consume(49)) == list(range(1, 50))
+    line.nothing_more(0.5)
+
+
+def test_a_drained_topic_that_is_deleted_is_reported_with_what_waited_in_it_and_the_new_one_is_read(
+    line: KafkaLine,
+) -> None:
+    line.command = shortened("adapters.kafka.source._WATCH_S=0.5")
+    bridge = line.run()
+    bridge.wait_ready()
+    line.order("drain", ROUTE)
+    line.follow(ROUTE, "draining")
+    produce(line, range(40), 0)
+    since = time.monotonic()
+    wait_for(lambda: time.monotonic() - since > 2, "it has looked at the ends, and asked for the topic after that")
+    delete_topics(line.url, [line.intake])
+    bridge.wait_health("was deleted and recreated between")
+    assert "they were 40 (partitions: " in bridge.health()
+    assert "kafka recreated" in bridge.log()
+    line.order("resume", ROUTE)
+    produce(line, range(1), 0)
+    assert [record.value for record in line.consume(1)] == [b"0"]
     line.nothing_more(0.5)
