@@ -548,7 +548,7 @@ class KafkaSource:
         self._topics.forget()
         await answers(consumer._client, _ANSWER_S)  # opens its connections while all is well
         while True:
-            await asyncio.sleep(_WATCH_AWAY_S if self._silent_s or self._topics.missing else _WATCH_S)
+            await asyncio.sleep(_WATCH_AWAY_S if self._silent_s or self._topics.hurried() else _WATCH_S)
             if not await answers(consumer._client, _ANSWER_S):
                 self._topics.forget()
                 error = BrokerUnavailable(f"no broker of {self._rules.bootstrap_servers} answers")

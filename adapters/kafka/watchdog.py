@@ -37,6 +37,8 @@ _OLD_LASTS_S = 10.0
 _OLD_SAID_S = 60.0
 #: An absolute moment does not count from a timestamp.
 _MOMENT = "x-deliver-at"
+#: How long the looks at a missing topic come soon.
+_HURRY_S = 60.0
 #: How many partitions a sentence names.
 _NAMED = 4
 _NO_ANSWER = "the brokers do not report the ends of their partitions"
@@ -180,6 +182,8 @@ class TopicWatch:
         self._tried: set[str] = set()
         #: The topics that the last look did not find. A broker that has just come back may not know its topics yet.
         self.missing: frozenset[str] = frozenset()
+        #: Since when topics are missing (monotonic, s); 0 while none is.
+        self._missing_s = 0.0
         #: By topic, the partitions that had no leader at the last look. An election is over before the next one.
         self._headless: dict[str, set[int]] = {}
 
@@ -199,7 +203,12 @@ class TopicWatch:
 
     def forget(self) -> None:
         """The brokers did not answer, so what the last look did not find proves nothing."""
-        self.missing = frozenset()
+        self.missing, self._missing_s = frozenset(), 0.0
+
+    def hurried(self) -> bool:
+        """Whether the next look should come soon: a missing topic is usually declared again within seconds. Metadata of
+        a large cluster cost too much to ask for them each second for hours."""
+        return bool(self.missing) and time.monotonic() - self._missing_s < _HURRY_S
 
     def look(self, consumer: AIOKafkaConsumer) -> None:
         """Start to recreate missing topics, and report those that the last look missed, too. Report partitions without
@@ -207,6 +216,7 @@ class TopicWatch:
         cluster = consumer._client.cluster
         missing = frozenset(self._intakes.missing(cluster.topics()))
         lasting, self.missing = missing & self.missing, missing
+        self._missing_s = (self._missing_s or time.monotonic()) if missing else 0.0
         for topic in self._intakes.names():
             self._judge_leaders(cluster, topic)
             if topic in lasting:

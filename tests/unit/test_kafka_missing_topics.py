@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Set
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from adapters.kafka.broker_canary import missing
 from adapters.kafka.watchdog import TopicWatch
@@ -47,6 +50,18 @@ def test_a_missing_topic_is_reported_with_what_its_deletion_lost() -> None:
         watch.look(consumer_with(set()))
     (found,) = health.troubles().values()
     assert found.endswith(f"(no Describe permission). In {TOPIC}: 40")
+
+
+def test_a_missing_topic_is_looked_for_soon_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    watch = TopicWatch(INTAKES, lambda: None, Health())
+    hurried = []
+    for second, topics in ((0, {TOPIC}), (1, set[str]()), (50, set[str]()), (62, set[str]()), (63, {TOPIC})):
+        now[0] = 1000.0 + second
+        watch.look(consumer_with(topics))
+        hurried.append(watch.hurried())
+    assert hurried == [False, True, True, False, False]
 
 
 def test_a_look_before_an_outage_does_not_count() -> None:
