@@ -22,13 +22,13 @@ from adapters.redis.errors import store_errors
 from adapters.redis.keys import ShardKeys, StoreKeys
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call
-from adapters.redis.steps import STEP_IN_HEALTH_MS, ClockSteps, step_in
+from adapters.redis.steps import ClockSteps
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable, StoreUnfit
 from bridge.core.ports import Loss
 from bridge.delay.duration import write_moment
 from bridge.desk.numbers import ServerMemory
-from bridge.telemetry.subject import STORE_CLOCK, STORE_CONTENTS, Subject
+from bridge.telemetry.subject import STORE_CONTENTS, Subject
 
 log = structlog.get_logger("postdate")
 
@@ -268,7 +268,6 @@ class StoreGuard:
         self._seen = seen if seen.until_ms else self._seen
         return {
             STORE_CONTENTS: loss_in(made, now_ms, LOSS_IN_HEALTH_MS),
-            STORE_CLOCK: str(step_in(made, now_ms, STEP_IN_HEALTH_MS) or ""),
             Subject("store", "memory"): await self._memory(),
             Subject("dead letters"): many_dead(sum(mark.dead for mark in self._marks.values())),
         }

@@ -12,14 +12,17 @@ from adapters.redis.errors import store_errors
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
 from bridge.core.clock import StoreClock
-from bridge.desk.clock_step import ClockStep
+from bridge.delay.duration import write_moment
+from bridge.desk.clock_step import STEP_NEWS_MS, ClockStep
 from bridge.parking.envelope import UnopenedEnvelope, unseal
 from bridge.parking.identity import arrived_ms_of
 
 log = structlog.get_logger("postdate")
 
-#: How long a step is reported: by ``check``, ``doctor`` and ``stats``, and in the health of the instances.
-STEP_SHOWN_MS, STEP_IN_HEALTH_MS = 24 * 3_600_000, 120_000
+#: No step is reported for longer.
+_SHOWN_MAX_MS = 24 * 3_600_000
+#: The command that lists the messages of a step is offered if they stay alone for at least this time.
+_OFFERED_MS = 60_000
 #: A smaller step is in the log only: what it makes late counts as load elsewhere, too.
 _WORTH_MS = 10_000
 #: An instance sees a step within about a second. Until then it stamps arrivals by the clock before.
@@ -30,13 +33,20 @@ _PAGE, _READ_MAX = 2000, 1_000_000
 _LOOK = 200
 
 
-def step_in(made: Mapping[str, int], now_ms: int, shown_ms: int = STEP_SHOWN_MS) -> ClockStep | None:
-    """Return the last step; None if there was none within ``shown_ms``, or a small one. Pure."""
+def step_in(made: Mapping[str, int], now_ms: int) -> ClockStep | None:
+    """Return the last step; None if there was none lately, or a small one. Pure.
+
+    A step back is reported until the clock shows again the last moment to which it was ahead.
+    """
     at_ms, by_ms = made.get("stepped_ms", 0), made.get("stepped_by_ms", 0)
-    if not 0 <= now_ms - at_ms < shown_ms or abs(by_ms) < _WORTH_MS:
+    if now_ms < at_ms or abs(by_ms) < _WORTH_MS:
         return None
-    from_ms = made["stepped_from_ms"]
-    return ClockStep(at_ms, by_ms, from_ms, made["stepped_to_ms"], made["stepped_parked"], now_ms >= from_ms)
+    from_ms, to_ms = made["stepped_from_ms"], made["stepped_to_ms"]
+    ahead_ms = min(to_ms - at_ms, _SHOWN_MAX_MS) if by_ms < 0 else 0
+    if now_ms - at_ms >= max(STEP_NEWS_MS, ahead_ms):
+        return None
+    alone = from_ms - at_ms >= _OFFERED_MS and now_ms < from_ms
+    return ClockStep(at_ms, by_ms, from_ms, to_ms, made["stepped_parked"], alone)
 
 
 def ahead(made: Mapping[str, int], now_ms: int, by_ms: int) -> tuple[int, int]:
@@ -72,6 +82,9 @@ class ClockSteps:
         """Note a step. Return the fields of the hash, as pairs."""
         from_ms, to_ms = ahead(made, now_ms, by_ms) if by_ms < 0 else (now_ms, now_ms)
         parked = await self._parked(from_ms, to_ms) if by_ms < 0 else 0
+        if parked:
+            moments = {"parked_after": write_moment(from_ms), "parked_before": write_moment(to_ms)}
+            log.warning("messages were parked while the store's clock was ahead", messages=parked, **moments)
         found: list[bytes] = await self._runner.run(self._keys.call("step", (by_ms, from_ms, to_ms, parked)))
         return found
 

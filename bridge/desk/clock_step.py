@@ -9,14 +9,16 @@ from bridge.delay.duration import write_duration, write_moment
 
 #: The notes of one step are made within this time.
 _SAME_MS = 60_000
+#: For how long a step is a trouble of the verdict. A step forward is not reported for longer.
+STEP_NEWS_MS = 120_000
 
 
 class ClockStep(NamedTuple):
     """The last step. Moments are Unix milliseconds by the store's clock, after the step.
 
     The clock stepped at ``at_ms`` by ``by_ms``. After a step back: it was ahead from ``from_ms`` to ``to_ms``, by that
-    clock, and ``parked`` messages with these arrivals waited at the step. ``again``: it shows these moments again, so
-    that new messages have the same stamps.
+    clock, and ``parked`` messages with these arrivals waited at the step (0: none, or not every store has counted).
+    ``alone``: a command lists them alone, for long enough to use it.
     """
 
     at_ms: int
@@ -24,25 +26,27 @@ class ClockStep(NamedTuple):
     from_ms: int = 0
     to_ms: int = 0
     parked: int = 0
-    again: bool = False
+    alone: bool = False
 
     def __str__(self) -> str:
         stepped, at = write_duration(round(abs(self.by_ms), -3)), write_moment(self.at_ms)
         if self.by_ms > 0:
             return f"Redis's clock stepped forward by {stepped}, to {at}. Messages due in between left at once"
         since, until = write_moment(self.from_ms), write_moment(self.to_ms)
+        count = f", about {self.parked}," if self.parked else ""
         what = (
-            f"Redis's clock stepped back by {stepped}, to {at}. Messages parked while it was ahead, about "
-            f"{self.parked}, may wait {stepped} too long where their delay counts from arrival"
+            f"Redis's clock stepped back by {stepped}, to {at}. Messages parked while it was ahead{count} "
+            f"may wait {stepped} too long where their delay counts from arrival"
         )
-        if self.again:
-            return what
+        if not self.alone:
+            return f"{what}. Then they leave by themselves"
         return f"{what}. Until {since}, `postdate list --parked-after {since} --parked-before {until}` lists them alone"
 
 
 def last_of(steps: Iterable[ClockStep | None]) -> ClockStep | None:
     """Return the last step of these notes of several stores; None if there are none. Pure."""
-    known = [step for step in steps if step is not None]
+    stores = list(steps)
+    known = [step for step in stores if step is not None]
     if not known:
         return None
     last = max(known)
@@ -51,6 +55,6 @@ def last_of(steps: Iterable[ClockStep | None]) -> ClockStep | None:
         at_ms=min(step.at_ms for step in same),
         from_ms=min(step.from_ms for step in same),
         to_ms=max(step.to_ms for step in same),
-        parked=sum(step.parked for step in same),
-        again=any(step.again for step in same),
+        parked=sum(step.parked for step in same) if len(same) == len(stores) else 0,
+        alone=all(step.alone for step in same),
     )

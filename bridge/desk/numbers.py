@@ -195,9 +195,9 @@ class Stats:
 
     @property
     def all_warnings(self) -> list[str]:
-        """Return the warnings, first those of lost instances and of wrong clocks."""
+        """Return the warnings: first those of lost instances and wrong clocks, last a step of the store's clock."""
         lost, step = self.lost_warning if self.lost else "", str(self.step or "")
-        return [*filter(None, (lost, self.clock_warning, step)), *self.warnings]
+        return [text for text in (lost, self.clock_warning, *self.warnings, step) if text]
 
     @property
     def clock_warning(self) -> str:

@@ -251,7 +251,7 @@ def inspect_store(settings: Settings) -> Inspection:
     """Inspect the stores together. Raises ``StoreUnavailable``, ``StoreUnfit``."""
     judged = [asyncio.run(inspect(plan.settings.redis)) for plan in used_stores(settings)]
     step = last_of(store.step for store in judged)
-    warnings = dict.fromkeys([*([str(step)] if step else []), *(word for store in judged for word in store.warnings)])
+    warnings = dict.fromkeys([*(word for store in judged for word in store.warnings), *([str(step)] if step else [])])
     losses = dict.fromkeys(store.loss for store in judged if store.loss)
     return Inspection(list(warnings), ". ".join(losses), sum(store.instances for store in judged))
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from bridge.core.orders import RouteState, routes_that
 from bridge.delay.duration import write_duration
+from bridge.desk.clock_step import STEP_NEWS_MS
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
 from bridge.telemetry.health import WELL, waits_after_refusal
@@ -37,7 +38,7 @@ _RESTORED_MS = 15_000
 #: The subjects of warnings: refused messages wait for their next try, or a deleted queue or topic is consumed again.
 _REFUSED, _RECREATED = "refused", ("rabbitmq recreated ", "kafka recreated ")
 #: What is wrong with a server, a destination or consumers: every instance sees it, and none has it.
-_OF_ALL = ("rabbitmq front ", "rabbitmq consumers of ", "route ", str(STORE_CLOCK), str(STORE_FULL))
+_OF_ALL = ("rabbitmq front ", "rabbitmq consumers of ", "route ", str(STORE_FULL))
 #: What tells of a loss: the journal that messages are missing, the store how many.
 _LOSS = frozenset({str(STORE_CONTENTS), "journal restore"})
 #: Names of routes in the sentence.
@@ -150,10 +151,12 @@ def _rank(fault: Fault) -> int:
             return 5
         case ["warning"]:
             return 6
-        case ["store", "contents" | "clock"]:
+        case ["store", "contents"]:
             return 7
         case ["rabbitmq" | "kafka", "deleted" | "recreated", *_]:
             return 8
+        case ["store", "clock"]:
+            return 9
     return 3
 
 
@@ -199,7 +202,7 @@ def _judged(known: Known) -> Overall:
     processes = [*instances, *_parents(known)]
     silent = _silent([process for process in processes if process.silent])
     loss = list(_loss(known))
-    faults = [*_away(known), *_alone(known, instances), *silent, *_lost(known), *loss]
+    faults = [*_away(known), *_alone(known, instances), *silent, *_lost(known), *loss, *_step(known)]
     heard = (process.faults for process in processes if not process.silent)
     same = str(STORE_CONTENTS) if loss else None  # the store says it for all instances
     reported = _merged(
@@ -211,7 +214,10 @@ def _judged(known: Known) -> Overall:
     if not faults:
         faults = [Fault("", subject, text) for subject, text in _unready(known.unready)]
     overdue = _overdue(known)
-    warnings = sorted([*filter(_warns, reported), *_warnings(known, faults)], key=_rank)
+    step = str(known.stats.step) if known.stats is not None else ""  # long known: behind every other warning
+    warnings = sorted(
+        [*filter(_warns, reported), *_warnings(known, faults)], key=lambda fault: (fault.text == step, _rank(fault))
+    )
     if faults:
         faults = sorted(faults, key=_rank)
         sentence = _of_faults(faults, len(warnings), overdue, _of_some(faults[0], instances, known))
@@ -324,13 +330,10 @@ def _has_room(found: Stats) -> bool:
 
 
 def _counted(fault: Fault, found: Stats) -> Fault:
-    """Say of a loss, and of a step of the clock, what the store says now: a restore counts a loss down, each instance
-    knows of its own broker's messages, and all say the same. Say how many
-    refused messages wait where a route delivers again: an instance only warns of these."""
+    """Say of a loss what the store says now: a restore counts it down, and each instance knows of its own broker's
+    messages. Say how many refused messages wait where a route delivers again: an instance only warns of these."""
     if found.loss and fault.subject == str(STORE_CONTENTS):
         return fault._replace(text=found.loss)
-    if found.step and fault.subject == str(STORE_CLOCK):
-        return fault._replace(text=str(found.step))
     part, _, route = fault.subject.partition(" ")
     if part == "route" and route in found.by_route and fault.text.startswith(waits_after_refusal(route)):
         # Without --min-tries it would send messages early that were never tried.
@@ -415,6 +418,13 @@ def _alone(known: Known, instances: Sequence[InstanceVerdict]) -> Iterator[Fault
 def _loss(known: Known) -> Iterator[Fault]:
     if known.stats is not None and (text := _SHRUNK if known.stats.shrunk else known.stats.loss):
         yield Fault("", str(STORE_CONTENTS), text)
+
+
+def _step(known: Known) -> Iterator[Fault]:
+    """Make a step of the clock a trouble for a while. Only the stores together know its messages."""
+    found = known.stats
+    if found is not None and found.step and found.now_ms - found.step.at_ms < STEP_NEWS_MS:
+        yield Fault("", str(STORE_CLOCK), str(found.step))
 
 
 def _lost(known: Known) -> Iterator[Fault]:

@@ -18,7 +18,7 @@ from bridge.pipeline.ordered import Ordered
 from bridge.pipeline.publish import Publisher
 from bridge.pipeline.wake import Wake
 from bridge.telemetry.health import Health
-from bridge.telemetry.subject import OVERDUE, STORE_CLOCK, Subject
+from bridge.telemetry.subject import OVERDUE, Subject
 
 _EVERY_S = 1.0
 #: After a look this late the process stood still, and knows nothing newer than that: the next look judges.
@@ -125,5 +125,4 @@ class StoreWatch:
             return
         self._answered_at = time.monotonic()
         for subject, sentence in found.items():
-            # They count messages and memory; but each step of the clock is another trouble.
-            self._health.say(subject, sentence, cause=None if subject == STORE_CLOCK else subject)
+            self._health.say(subject, sentence, cause=subject)  # they count messages and memory

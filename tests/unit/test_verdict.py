@@ -85,12 +85,32 @@ TABLE = {
         "Warning: route orders: more is due than its max_rate of 10/s lets out. Held: 1,168, the oldest for 54s.",
     ),
     "a step of the clock that the stores of both brokers noted": (
-        Known(
-            together([replace(CALM, step=STEP), replace(CALM, step=STEP._replace(at_ms=9_500), instances={})]),
-            local=[replace(HERE, troubles={"store clock": "Redis's clock stepped, and this broker says how"})],
-        ),
+        Known(together([replace(CALM, step=STEP), replace(CALM, step=STEP._replace(at_ms=9_500), instances={})])),
         "FAIL",
         f"Trouble: {STEP}.",
+    ),
+    "a step of the clock, and a loss": (
+        Known(replace(CALM, step=STEP, loss="Redis was emptied", lost_ms=9_000)),
+        "FAIL",
+        "Trouble: Redis was emptied. Troubles: 2.",
+    ),
+    "a step of the clock, and an intake queue that was deleted": (
+        Known(replace(CALM, step=STEP), local=[replace(HERE, troubles={"rabbitmq deleted orders": "it is gone"})]),
+        "FAIL",
+        "Trouble: it is gone. Troubles: 2.",
+    ),
+    "a step of the clock some minutes ago": (
+        Known(replace(CALM, now_ms=200_000, step=STEP)),
+        "WARN",
+        f"Warning: {STEP}.",
+    ),
+    "a step of the clock some minutes ago, and messages of a recreated queue that are lost": (
+        Known(
+            replace(CALM, now_ms=200_000, step=STEP, warnings=("dead letters",)),
+            local=[replace(HERE, troubles={"rabbitmq recreated orders": "they are lost"})],
+        ),
+        "WARN",
+        "Warning: dead letters. Warnings: 3.",
     ),
     "a rate spreads what was due together": (
         Known(
