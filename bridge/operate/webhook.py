@@ -26,7 +26,7 @@ from bridge.core.errors import PostdateError, StoreFull, StoreUnavailable
 from bridge.delay.duration import write_duration, write_moment
 from bridge.desk.numbers import Stats
 from bridge.desk.protocol import Desk
-from bridge.operate.verdict import Known, few, judge
+from bridge.operate.verdict import LATE_MS, Known, few, judge
 from bridge.settings import Webhook
 from bridge.telemetry.printable import as_sentence
 from bridge.telemetry.subject import STORE_FULL
@@ -43,8 +43,9 @@ _TIMEOUT_S = 5.0
 _LEASE_S = 10.0
 #: For how long a loss of messages is an alarm, as it is for the alert PostdateStoreLost.
 _LOSS_MS = 3_600_000
-#: For how long a broker or the journal is in trouble before it is reported: most restarts take less. For how long a
-#: full store takes each lease before it has room: at its limit, small writes succeed now and then.
+#: For how long a broker or the journal is in trouble before it is reported: most restarts take less. For how long
+#: messages are late before they are reported as overdue. For how long a full store takes each lease before it has room:
+#: at its limit, small writes succeed now and then.
 _LASTS_S = 5.0
 #: The instances of one process die together, and each store removes its own: they are one report.
 _TOGETHER_S = 3.0
@@ -263,6 +264,8 @@ class WebhookReporter:
         self._since: dict[str, float] = {}
         #: How many instances were lost at the last look, and when that number last changed.
         self._lost: tuple[int, float] | None = None
+        #: Since when each look has found messages that are late.
+        self._late_s = math.inf
         #: When the store last had no room for the lease.
         self._full_s = -math.inf
         #: When the store was first asked without an answer; None while it answers.
@@ -296,6 +299,9 @@ class WebhookReporter:
         before = self._reported.with_noted(found.reported) if leads else self._reported
         troubles = servers_in_trouble(found)
         now = reported(found, after_ms, self._lasting(troubles, before), self._is_full(full, before, found))
+        lasts = self._late_for_seconds(found)
+        if not (before.overdue or lasts):
+            now = now._replace(overdue=False)
         if self._more_may_be_lost(found):
             now = now._replace(instances_lost=before.instances_lost)
         news = news_of(before, now, found, troubles, full, after_ms) if leads else list(_of_store(before, now, full))
@@ -326,6 +332,12 @@ class WebhookReporter:
         self._since = {server: self._since.get(server, self._now_s()) for server in troubles}
         old = {server for server, since in self._since.items() if self._now_s() - since >= _LASTS_S}
         return frozenset(old | (before.servers & troubles.keys()))
+
+    def _late_for_seconds(self, found: Stats) -> bool:
+        """Return whether messages have been late for some seconds. What a step of the clock makes overdue leaves at
+        once."""
+        self._late_s = min(self._late_s, self._now_s()) if found.oldest_overdue_ms >= LATE_MS else math.inf
+        return self._now_s() - self._late_s >= _LASTS_S
 
     def _more_may_be_lost(self, found: Stats) -> bool:
         """Return whether an instance was lost a moment ago. What was lost before the first look is no news."""

@@ -283,6 +283,19 @@ class TestSending:
             assert len(self.sent) == (self.now_s >= 10)
         assert self.sent[0]["text"] == "postdate: No broker answers."
 
+    async def test_what_a_step_of_the_clock_forward_makes_overdue_and_leaves_at_once_is_not_reported(self) -> None:
+        late = replace(CALM, overdue=107, by_route={"orders": RouteStats(oldest_overdue_ms=3_600_000)})
+        for self.now_s, self.found in ((0, CALM), (1, late), (5, late), (6, CALM), (10, late), (14, late), (15, late)):
+            await self.turn()
+            assert len(self.sent) == (self.now_s >= 15), "it lasts now"
+
+    async def test_messages_that_are_late_for_long_are_reported_with_the_look_that_finds_them_so(self) -> None:
+        for self.now_s in range(33):
+            lag_ms = max(0, self.now_s * 1000 - 500)
+            self.found = replace(CALM, overdue=2, by_route={"orders": RouteStats(oldest_overdue_ms=lag_ms)})
+            await self.turn()
+            assert len(self.sent) == (lag_ms > 10_000)
+
     async def test_a_full_store_is_no_silent_one(self) -> None:
         """It has no memory for the lease either, so each instance reports it."""
 
