@@ -117,7 +117,7 @@ def loss_in(made: Mapping[str, int], now_ms: int, shown_ms: int = LOSS_SHOWN_MS,
     elif costly_ms and restored:
         cost = f"Messages still lost: about {still_lost(made)}. Restored: {restored}"
     at = write_moment(made["lost_ms"])
-    return f"Redis was emptied, or replaced by an older copy of its data, at {at}{whose}. {cost}"
+    return f"Redis was emptied, or replaced by an older copy of its data, noticed at {at}{whose}. {cost}"
 
 
 def still_lost(made: Mapping[str, int]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -17,6 +17,8 @@ from bridge.settings.process_plan import is_canary
 
 #: For how long a lost instance is shown, as its alert is (deploy/prometheus-alerts.yaml), and how many at most.
 _LOST_SHOWN_MS, _LOST_SHOWN = 3_600_000, 3
+#: The stores of one server note one loss within this time.
+SAME_LOSS_MS = 60_000
 #: RabbitMQ drops a frozen instance 10 to 15 s after the freeze, with the default heartbeat. It is lost after about 4 s.
 _HOLDS_MS = 15_000
 
@@ -297,6 +299,7 @@ def lost_instances(losses: Mapping[str, int], broker: str, now_ms: int) -> dict[
 
 def together(stats: Sequence[Stats]) -> Stats:
     """Return the sums. The memory is that of the one server that holds all stores. Pure."""
+    stats, lost_ms = _lost_at_once(stats)
     messages = [store.waiting + store.dead - store.cold for store in stats]
     sizes = [
         (store.bytes_each, count) for store, count in zip(stats, messages, strict=True) if store.bytes_each is not None
@@ -324,7 +327,7 @@ def together(stats: Sequence[Stats]) -> Stats:
         silent={name: ms for store in stats for name, ms in store.silent.items()},
         instances_lost=sum(store.instances_lost for store in stats),
         refuses_writes=any(store.refuses_writes for store in stats),
-        lost_ms=max(store.lost_ms for store in stats),
+        lost_ms=lost_ms,
         lost={name: at_ms for store in stats for name, at_ms in store.lost.items()},
         orders={route: order for store in stats for route, order in store.orders.items()},
         cold=sum(store.cold for store in stats),
@@ -341,6 +344,21 @@ def together(stats: Sequence[Stats]) -> Stats:
 def _distinct(warnings: Iterable[str]) -> list[str]:
     """Return each warning once, in its newest words: the stores ask their server one after the other how full it is."""
     return list({re.sub(r"\b\d+%", "%", warning): warning for warning in warnings}.values())
+
+
+def _lost_at_once(stats: Sequence[Stats]) -> tuple[list[Stats], int]:
+    """Give the last loss the moment of the store that noticed it first. Return that moment, too."""
+    last_ms = max(store.lost_ms for store in stats)
+    first_ms = min(store.lost_ms for store in stats if last_ms - store.lost_ms < SAME_LOSS_MS)
+
+    def at_first(store: Stats) -> Stats:
+        if not first_ms < store.lost_ms:
+            return store
+        own, first = write_moment(store.lost_ms), write_moment(first_ms)
+        warnings = [warning.replace(own, first) for warning in store.warnings]
+        return replace(store, loss=store.loss.replace(own, first), warnings=warnings)
+
+    return list(map(at_first, stats)), first_ms
 
 
 def _losses(stats: Sequence[Stats]) -> str:

@@ -93,8 +93,8 @@ def _stores(settings: Settings, trouble: Trouble) -> Iterator[CheckResult]:
     yield ok("store", f"{mask_url(settings.redis.url.get_secret_value())} is usable")
     for warning in inspected.warnings:
         yield warn("store", warning)
-    if inspected.loss:
-        yield trouble("store", inspected.loss)
+    if loss := (stats.loss if stats is not None else "") or inspected.loss:
+        yield trouble("store", loss)
     if stats is not None:
         yield ok("instances", f"running: {inspected.instances}")
         yield from judged_instances(stats, bool(settings.journal.url.get_secret_value()), trouble)

@@ -24,7 +24,7 @@ import structlog
 
 from bridge.core.errors import PostdateError, StoreFull, StoreUnavailable
 from bridge.delay.duration import write_duration, write_moment
-from bridge.desk.numbers import Stats
+from bridge.desk.numbers import SAME_LOSS_MS, Stats
 from bridge.desk.protocol import Desk
 from bridge.operate.verdict import LATE_MS, Known, few, judge
 from bridge.settings import Webhook
@@ -178,8 +178,9 @@ def _of_store(before: LastReport, now: LastReport, full: str = "") -> Iterator[N
 
 
 def _of_loss(before: LastReport, now: LastReport, found: Stats) -> Iterator[News]:
-    if now.lost_ms > before.lost_ms and before.dead_ever is not None:  # of two stores, one may be restored first
-        yield News("loss", f"The store lost messages at {write_moment(now.lost_ms)}. Run `postdate doctor`.")
+    # Of two stores, one notices a loss later, and one may be restored first.
+    if now.lost_ms >= before.lost_ms + SAME_LOSS_MS and before.dead_ever is not None:
+        yield News("loss", f"The store lost messages, noticed at {write_moment(now.lost_ms)}. Run `postdate doctor`.")
     if not before.lost_ms or now.lost_ms:
         return
     if found.lost_ms:

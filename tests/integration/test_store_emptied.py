@@ -19,7 +19,7 @@ from tests.unit.raw_properties import Props
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 
-GONE = "Redis was emptied, or replaced by an older copy of its data, at 2"
+GONE = "Redis was emptied, or replaced by an older copy of its data, noticed at 2"
 
 
 def parked(line: Line, count: int) -> None:

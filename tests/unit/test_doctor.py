@@ -116,6 +116,14 @@ class TestState:
             judged = levels(list(_stores(Settings(routes=ROUTES), trouble)))
             assert judged == ["OK", "WARN", level, "OK", "OK"]
 
+    def test_a_loss_of_two_stores_is_said_in_the_words_of_the_verdict(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("bridge.operate.check.inspect_store", lambda _: Inspection([], "each store's own words", 1))
+        monkeypatch.setattr("bridge.operate.check.at_desk", lambda *_: replace(CALM, loss="lost in all: about 12"))
+        monkeypatch.setattr("bridge.operate.check._strays", lambda _: [])
+        texts = [result.text for result in _stores(Settings(routes=ROUTES), warn)]
+        assert "lost in all: about 12" in texts
+        assert "each store's own words" not in texts
+
     def test_late_messages_of_an_outage_get_the_advice_on_the_outage_alone(self) -> None:
         for troubles, named in (({"store claim": "x", "overdue": "y"}, False), ({"overdue": "y"}, True)):
             ill = {"health": "x. y.", "troubles": troubles}

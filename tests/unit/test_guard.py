@@ -42,7 +42,7 @@ def test_a_loss_is_reported_for_a_limited_time() -> None:
     made = {"format": 1, "shards": 8, "id": 5, "lost_ms": 1_800_000_000_000, "lost": 12_027}
     text = loss_in(made, made["lost_ms"] + LOSS_SHOWN_MS - 1)
     assert text == (
-        "Redis was emptied, or replaced by an older copy of its data, at 2027-01-15T08:00:00.000Z. "
+        "Redis was emptied, or replaced by an older copy of its data, noticed at 2027-01-15T08:00:00.000Z. "
         "Messages lost: about 12027"
     )
     assert loss_in(made, made["lost_ms"] + 1, broker="kafka") == text.replace("Z.", "Z (kafka).")
@@ -70,7 +70,7 @@ def test_moves_that_are_lost_without_a_message_are_no_trouble_for_a_day() -> Non
     """A failover may take back the last deliveries and nothing that was parked."""
     made = {"format": 1, "shards": 8, "id": 5, "lost_ms": 1_800_000_000_000, "lost": 0}
     assert loss_in(made, made["lost_ms"] + MOVES_LOST_SHOWN_MS - 1, LOSS_IN_HEALTH_MS) == (
-        "Redis was emptied, or replaced by an older copy of its data, at 2027-01-15T08:00:00.000Z. "
+        "Redis was emptied, or replaced by an older copy of its data, noticed at 2027-01-15T08:00:00.000Z. "
         "No parked message seems to be lost. What was delivered just before may come again"
     )
     assert loss_in(made, made["lost_ms"] + MOVES_LOST_SHOWN_MS) == ""

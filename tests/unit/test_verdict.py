@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bridge.core.orders import Actor, RouteOrder, RouteState
+from bridge.delay.duration import write_moment
 from bridge.desk.clock_step import ClockStep
 from bridge.desk.numbers import RouteStats, ServerMemory, Stats, together
 from bridge.desk.severity import Severity
@@ -435,6 +436,22 @@ def test_what_the_journal_misses_is_counted_by_the_stores_each_by_its_broker_and
         f"Messages lost in all: about 313. {kafka}. {rabbitmq}. Troubles: 2."
     )
     assert together(stores[:1]).loss == kafka
+
+
+def test_a_loss_that_two_stores_of_a_server_noticed_has_the_moment_of_the_first() -> None:
+    moments = (1_800_000_000_214, 1_800_000_000_000, 1_799_999_900_000)
+    texts = [f"Redis was emptied, noticed at {write_moment(at_ms)}. Lost: {at_ms}" for at_ms in moments]
+    stores = [
+        replace(CALM, lost_ms=at_ms, loss=text, warnings=(text, "other"))
+        for at_ms, text in zip(moments, texts, strict=True)
+    ]
+    both = together(stores[:2])
+    assert both.lost_ms == moments[1]
+    assert both.loss.count(write_moment(moments[1])) == 2
+    assert [warning[:60] for warning in both.warnings] == [texts[1][:60], "other", texts[1][:60]]
+    assert judge(Known(both)).sentence.endswith("Warnings: 1."), "the warnings about the loss say the same"
+    assert together(stores).lost_ms == moments[1]
+    assert texts[2] in together(stores).loss, "an earlier loss has its own moment"
 
 
 def test_how_full_a_server_is_stands_there_once_in_the_newest_words() -> None:

@@ -131,13 +131,14 @@ class TestReport:
         assert after(LastReport(4, False), late)[0] == ""
 
     def test_a_loss_of_the_store_is_reported_once_and_its_end_after_a_restore_or_an_hour(self) -> None:
-        lost = replace(CALM, now_ms=9_000_000, lost_ms=8_999_000)
+        lost = replace(CALM, now_ms=9_000_000, lost_ms=8_900_000)
         text, then = after(LastReport(4), lost)
-        assert text == "postdate: The store lost messages at 1970-01-01T02:29:59.000Z. Run `postdate doctor`."
+        assert text == "postdate: The store lost messages, noticed at 1970-01-01T02:28:20.000Z. Run `postdate doctor`."
         assert after(then, lost) == ("", then)
-        again, _ = after(then, replace(lost, lost_ms=8_999_500))
-        assert "lost messages at 1970-01-01T02:29:59.500Z" in again
-        earlier = replace(lost, lost_ms=8_998_000)
+        assert after(then, replace(lost, lost_ms=8_900_500))[0] == "", "the other store noted the same loss later"
+        again, _ = after(then, replace(lost, lost_ms=8_960_000))
+        assert "lost messages, noticed at 1970-01-01T02:29:20.000Z" in again
+        earlier = replace(lost, lost_ms=8_899_000)
         assert after(then, earlier)[0] == "", "of two stores the later one was restored"
         over = "The loss is over: a restore brought back all that the journal has."
         restored = replace(lost, lost_ms=0, restored_ms=8_999_900)
