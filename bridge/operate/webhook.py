@@ -127,6 +127,8 @@ def servers_in_trouble(found: Stats) -> dict[str, str]:
     troubles: dict[str, str] = {}
     for fault in judge(Known(found)).faults:
         server, part, *_ = *fault.subject.split(" "), ""
+        if server == "confirms":
+            server = str(found.instances.get(fault.instance.split(", ")[0], {}).get("broker", ""))
         known = server if part in _PARTS else f"{server} {part}"
         if known in _SERVERS:
             troubles.setdefault(known, fault.text)

@@ -297,6 +297,20 @@ class TestSending:
             await self.turn()
             assert len(self.sent) == (lag_ms > 10_000)
 
+    @pytest.mark.parametrize("broker", ["rabbitmq", "kafka"])
+    async def test_a_broker_whose_confirms_are_missing_counts_as_in_trouble(self, broker: str) -> None:
+        """A frozen broker keeps its connections: for a while only its confirms are missing."""
+        unconfirmed = {"confirms": "the broker has not confirmed published messages: 3, the oldest for 4s"}
+        frozen = replace(CALM, instances={"a-1": {"broker": broker, "health": "x", "troubles": unconfirmed}})
+        away = {f"{broker} publish": "no answer", **unconfirmed}
+        found = replace(CALM, instances={"a-1": {"broker": broker, "health": "x", "troubles": away}})
+        looks = [(0, CALM), (4, frozen), (8, frozen), (9, frozen), (12, found), (14, frozen), (80, CALM)]
+        for self.now_s, self.found in looks:
+            await self.turn()
+            assert len(self.sent) == (self.now_s >= 9) + (self.now_s >= 80)
+        assert self.sent[0]["text"].startswith("postdate: The broker has not confirmed published messages: 3, ")
+        assert self.sent[1]["text"].endswith(" is well again.")
+
     async def test_a_full_store_is_no_silent_one(self) -> None:
         """It has no memory for the lease either, so each instance reports it."""
 
