@@ -187,6 +187,21 @@ def test_while_the_store_is_away_a_list_keeps_its_rows_and_their_age_or_says_tha
     assert "No dead letter" not in shown(page)
 
 
+def test_a_list_that_has_not_been_read_yet_is_not_called_empty(open_page: OpenPage, url: str, world: World) -> None:
+    page = open_page(f"{url}#/messages?key=nothing")
+    page.says("No message matches this filter.")
+    world.hung = True
+    try:
+        for query in ("state=dead", "state=history", "key=other"):
+            page.page.evaluate("(query) => { location.hash = `#/messages?${query}`; }", query)
+            page.page.locator('.list[aria-busy="true"]').wait_for()
+            assert not re.search(r"\bNo(thing)?\b", page.page.locator(".list").inner_text())
+    finally:
+        world.hung = False
+    page.go("#/messages?state=dead")
+    page.rows().first.wait_for()
+
+
 def test_a_frozen_instance_is_called_stale_and_its_routes_do_not_run(
     open_page: OpenPage, url: str, world: World
 ) -> None:

@@ -264,9 +264,8 @@ export function Messages() {
     setEverything(false);
   };
   useEffect(clear, [of, query.cursor]);
-  const list =
-    (stale && data?.messages?.[0] && data.messages[0].state !== state && state !== "history" ? null : data?.messages) ??
-    null;
+  // Stale: an empty list says nothing yet.
+  const list = stale && !(data?.messages.length && poll.of.includes(`state=${state}`)) ? null : data?.messages;
   const pick = (id) => {
     const next = new Set(chosen);
     if (!next.delete(id)) next.add(id);
