@@ -88,10 +88,21 @@ def count_intakes(settings: Settings) -> list[leftovers.Intake]:
     return [intake for broker, own in brokers_of(waiting) for intake in broker.levels.count_intakes(own)]
 
 
-def without_consumer(settings: Settings) -> list[leftovers.Leftover]:
-    """Return the intakes that no consumer reads, or whose consumer has stopped. Raises as ``count_intakes``."""
+def count_drained(settings: Settings, drained: Collection[str]) -> dict[str, int]:
+    """Return how many messages wait at the intakes of these routes. Raises ``BrokerUnavailable``, ``Refused``."""
+    waiting: dict[str, int] = {}
+    for broker, own in brokers_of(settings.only(name for name in settings.routes if name in drained)):
+        for intake in broker.levels.count_intakes(own):
+            waiting[intake.route] = waiting.get(intake.route, 0) + intake.messages
+    return waiting
+
+
+def without_consumer(settings: Settings, drained: Collection[str] = ()) -> list[leftovers.Leftover]:
+    """Return the intakes that no consumer reads, or whose consumer has stopped; not of the ``drained`` routes. Raises
+    as ``count_intakes``."""
     intakes = count_intakes(settings)
-    still = [intake for broker, own in brokers_of(settings) for intake in broker.levels.stalled_intakes(own)]
+    taken = settings.only(name for name in settings.routes if name not in drained)
+    still = [intake for broker, own in brokers_of(taken) for intake in broker.levels.stalled_intakes(own)]
     alone = [name for broker, own in brokers_of(settings) for name in broker.levels.works_alone(own)]
     stored = [name for name, route in settings.routes.items() if route.mode == "redis"]
     return [*leftovers.unread(intakes, alone), *leftovers.stalled(still, stored)]

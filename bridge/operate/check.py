@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from bridge.app.brokers import brokers_of
-from bridge.app.survey import stored_before, strays_of, survey_levels, without_consumer
+from bridge.app.survey import count_drained, stored_before, strays_of, survey_levels, without_consumer
 from bridge.app.topology import judge_consumers, judge_policies, open_fronts, replay_reach, verify_topology
 from bridge.core.errors import PostdateError, Unreachable
+from bridge.core.orders import RouteState, routes_that
+from bridge.delay.duration import write_moment
 from bridge.desk.leftovers import left_over
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import CheckResult, fail, failed, ok, warn
@@ -52,7 +54,15 @@ def check_all(settings: Settings, before: Sequence[Settings] = (), trouble: Trou
     ``trouble`` makes the result for what the verdict calls a trouble of the store or of an instance. To `check` this is
     a warning, because it judges settings before a deployment: the new version may be the cure.
     """
-    return [*_settings(settings), *_stores(settings, trouble), *_journals(settings), *_brokers(settings, before)]
+    found = _found(settings)
+    drained = routes_that(found.orders, RouteState.DRAINING) if found is not None else frozenset()
+    return [
+        *_settings(settings),
+        *_stores(settings, trouble),
+        *_journals(settings),
+        *_brokers(settings, before, drained),
+        *(judged_orders(found, _drained(settings, drained)) if found is not None else ()),
+    ]
 
 
 def _of(route: str) -> str:
@@ -143,6 +153,33 @@ def _advice_on(subject: str) -> str:
     return _ADVICE.get(subject) or _ADVICE.get(f"{part} …") or f"See the subject `{subject}` in deploy/messages.md"
 
 
+def _found(settings: Settings) -> Stats | None:
+    """Return the store's numbers, with the orders of the routes. ``_stores`` reports why there are none."""
+    try:
+        return at_desk(settings, lambda desk: desk.stats()) if settings.uses_store else None
+    except PostdateError:
+        return None
+
+
+def _drained(settings: Settings, drained: Collection[str]) -> dict[str, int]:
+    """Return how many messages wait at the intakes of drained routes, as far as their brokers answer."""
+    try:
+        return count_drained(settings, drained)
+    except PostdateError:
+        return {}
+
+
+def judged_orders(found: Stats, waiting: Mapping[str, int]) -> Iterator[CheckResult]:
+    """Name the routes that an operator has paused or drains: a forgotten one looks well otherwise. ``waiting`` counts
+    messages at the intakes of drained ones. Pure."""
+    for route, order in sorted(found.orders.items()):
+        what = f"it delivers nothing; messages held: {found.held_of(route)}"
+        if order.state is RouteState.DRAINING:
+            what = f"it takes nothing in; messages that wait in the broker: {waiting.get(route, 'not known')}"
+        text = f"{order.state.value} since {write_moment(order.since_ms)} by {order.by}: {what}"
+        yield warn(_of(route), text, f"postdate resume {route}")
+
+
 def _unused_stores(settings: Settings) -> Iterator[CheckResult]:
     """Judge what is still parked for a broker whose routes need no store any more. A Redis that the settings do not
     name need not exist."""
@@ -172,7 +209,7 @@ def _strays(settings: Settings) -> Iterator[CheckResult]:
 # -- brokers ----------------------------------------------------------------------------------------------------------
 
 
-def _brokers(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckResult]:
+def _brokers(settings: Settings, before: Sequence[Settings], drained: Collection[str]) -> Iterator[CheckResult]:
     try:
         found = verify_topology(settings)
     except PostdateError as error:
@@ -188,7 +225,7 @@ def _brokers(settings: Settings, before: Sequence[Settings]) -> Iterator[CheckRe
         yield (ok if finding.state is Standing.THERE else warn)(_of(finding.part.route), finding.text)
     for route, text in replay_reach(settings):
         yield ok(_of(route), text)
-    yield from _unread(settings)
+    yield from _unread(settings, drained)
     yield from _stale(settings, before)
 
 
@@ -239,10 +276,10 @@ def _judged(settings: Settings, finding: Finding) -> CheckResult:
     return fail(subject, finding.text)
 
 
-def _unread(settings: Settings) -> Iterator[CheckResult]:
-    """Judge intakes that no consumer reads, or whose consumer has stopped."""
+def _unread(settings: Settings, drained: Collection[str]) -> Iterator[CheckResult]:
+    """Judge intakes that no consumer reads, or whose consumer has stopped; not of the ``drained`` routes."""
     try:
-        found = without_consumer(settings)
+        found = without_consumer(settings, drained)
     except PostdateError as error:
         yield warn("instances", f"whether every intake has a consumer is unknown: {error}")
         return

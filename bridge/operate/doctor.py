@@ -18,10 +18,8 @@ import httpx
 from bridge.app.brokers import brokers_of, examine
 from bridge.app.canaries import probe
 from bridge.core.errors import UNREACHABLE, PostdateError
-from bridge.core.orders import RouteOrders, RouteState
-from bridge.delay.duration import write_duration, write_moment
+from bridge.delay.duration import write_duration
 from bridge.desk.numbers import Stats
-from bridge.desk.protocol import Desk
 from bridge.desk.severity import CheckResult, Severity, fail, ok, warn
 from bridge.operate.check import check_all
 from bridge.operate.stores import at_desk
@@ -100,13 +98,10 @@ def _brokers(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _state(settings: Settings) -> Iterator[CheckResult]:
-    async def work(desk: Desk) -> tuple[Stats, RouteOrders]:
-        return await desk.stats(), await desk.orders()
-
     if not settings.uses_store:
         return
     try:
-        found, orders = at_desk(settings, work)
+        found = at_desk(settings, lambda desk: desk.stats())
     except PostdateError as error:
         yield _overall(Known(away=str(error)))
         return
@@ -114,7 +109,6 @@ def _state(settings: Settings) -> Iterator[CheckResult]:
     yield _overall(Known(found, rates=rates))
     yield from judged_state(found)
     yield from judged_rates(found, rates)
-    yield from judged_orders(found, orders)
 
 
 def _overall(known: Known) -> CheckResult:
@@ -143,15 +137,6 @@ def judged_rates(found: Stats, rates: Mapping[str, float]) -> Iterator[CheckResu
     for text in slow_routes(found, rates):
         route, _, what = text.partition(": ")
         yield warn(route, what, "A backlog ends by itself. Else raise its max_rate, or let its producers send less")
-
-
-def judged_orders(found: Stats, orders: RouteOrders) -> Iterator[CheckResult]:
-    """Name the routes that an operator has paused or drains: a forgotten one looks well otherwise. Pure."""
-    for route, order in sorted(orders.items()):
-        held = found.held_of(route)
-        what = "it delivers nothing" if order.state is RouteState.PAUSED else "it takes nothing in"
-        text = f"{order.state.value} since {write_moment(order.since_ms)} by {order.by}: {what}; messages held: {held}"
-        yield warn(f"route {route}", text, f"postdate resume {route}")
 
 
 def _http(settings: Settings) -> Iterator[CheckResult]:

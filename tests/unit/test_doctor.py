@@ -8,7 +8,9 @@ from typing import NoReturn
 
 import pytest
 
+from adapters.kafka import broker_levels as kafka_levels
 from adapters.kafka.nodes import judged
+from adapters.rabbitmq import broker_levels as rabbitmq_levels
 from adapters.rabbitmq.nodes import alarms_of, plugin_exchange, shortcuts
 from adapters.redis.diagnosis import clock, described, permissions, room, written
 from adapters.redis.durability import Server
@@ -16,12 +18,12 @@ from bridge.cli import doctor as command
 from bridge.cli import run_command
 from bridge.core.errors import StoreUnavailable
 from bridge.core.orders import Actor, RouteOrder, RouteState
-from bridge.desk.leftovers import Inspection
+from bridge.desk.leftovers import Inspection, Intake
 from bridge.desk.numbers import RouteStats, ServerMemory, Stats
 from bridge.desk.severity import CheckResult, Severity, fail, failed, ok, warn
-from bridge.operate import doctor
-from bridge.operate.check import _stores, judged_instances
-from bridge.operate.doctor import exit_code, judged_orders, judged_state, live_url
+from bridge.operate import check, doctor
+from bridge.operate.check import _stores, check_all, judged_instances, judged_orders
+from bridge.operate.doctor import exit_code, judged_state, live_url
 from bridge.operate.verdict import Known, judge
 from bridge.settings import Settings
 from bridge.settings.model import Http
@@ -223,19 +225,43 @@ def test_a_paused_or_drained_route_is_named_with_the_command_that_ends_it() -> N
         "orders": RouteOrder(RouteState.PAUSED, 0, Actor("anna", "cli"), ""),
         "bills": RouteOrder(RouteState.DRAINING, 0, Actor("anna", "cli"), ""),
     }
-    found = list(judged_orders(CALM, orders))
+    found = list(judged_orders(replace(CALM, orders=orders), {"bills": 290}))
     assert [(result.subject, result.level, result.advice) for result in found] == [
         ("route bills", Severity.WARN, "postdate resume bills"),
         ("route orders", Severity.WARN, "postdate resume orders"),
     ]
-    assert "takes nothing in" in found[0].text
-    assert "delivers nothing" in found[1].text
+    assert found[0].text.endswith("it takes nothing in; messages that wait in the broker: 290")
+    assert found[1].text.endswith("it delivers nothing; messages held: 0")
+    (unknown, _) = judged_orders(replace(CALM, orders=orders), {})
+    assert unknown.text.endswith("messages that wait in the broker: not known")
+
+
+def test_the_intake_of_a_drained_route_is_no_finding_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its messages wait because an operator ordered that. The order is named, also by `check`."""
+    drained = replace(CALM, orders={"orders": RouteOrder(RouteState.DRAINING, 0, Actor("anna", "cli"), "")})
+    settings = Settings(routes=ROUTES)
+
+    def waiting(own: Settings) -> list[Intake]:
+        return [Intake(name, "queue", f"postdate.{name}", 290, 0) for name in own.routes]
+
+    for part in ("_stores", "_journals", "_topology", "_policies", "_stale"):
+        monkeypatch.setattr(check, part, lambda *_: ())
+    for part in ("judge_consumers", "open_fronts", "replay_reach", "verify_topology"):
+        monkeypatch.setattr(check, part, lambda *_: ())
+    monkeypatch.setattr(check, "brokers_of", lambda _: ())
+    for levels in (rabbitmq_levels, kafka_levels):
+        monkeypatch.setattr(levels, "count_intakes", waiting)
+        monkeypatch.setattr(levels, "stalled_intakes", waiting)
+    for found, named in ((CALM, "does not drain"), (drained, "messages that wait in the broker: 290")):
+        monkeypatch.setattr(check, "at_desk", lambda *_, found=found: found)
+        (text,) = [result.text for result in check_all(settings) if result.subject == "route orders"]
+        assert named in text
 
 
 def test_doctor_begins_its_look_at_the_state_with_the_sentence_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     stale = replace(CALM, instances={}, silent={"a-1": 20_000})
     for found in (CALM, stale):
-        monkeypatch.setattr(doctor, "at_desk", lambda *_, found=found: (found, {}))
+        monkeypatch.setattr(doctor, "at_desk", lambda *_, found=found: found)
         first = next(iter(doctor._state(Settings(routes=ROUTES))))
         assert (f"{first.text}.", first.level) == (judge(Known(found)).sentence, judge(Known(found)).level)
 
