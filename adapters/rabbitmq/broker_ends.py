@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from adapters.rabbitmq.connection import check_seams
-from adapters.rabbitmq.failure import FAILED_GONE, RETRY_HEADERS, back_exchange, failing_queue
+from adapters.rabbitmq.failure import FAILED_GONE, FAILED_LOST, RETRY_HEADERS, back_exchange, failing_queue
 from adapters.rabbitmq.intake_queue import IntakeQueue
 from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
 from adapters.rabbitmq.levels.waits import LEVEL_HEADER, plan_waits
@@ -39,6 +39,7 @@ from bridge.telemetry.health import Health
 #: Header entries that postdate and RabbitMQ add to a message which waits in levels: 28 steps, x-death and its like.
 _ADDED_ENTRIES = 64
 _GUARD_GONE = f"RabbitMQ holds messages with {NATIVE} in the intake queue, and a far moment stops it for good"
+_GUARD_LOST = f"RabbitMQ held messages with {NATIVE} in the intake queue, and a far moment stops it for good"
 _DUE_GONE = "messages that have waited stay in their level queues. Run `postdate levels setup`"
 
 
@@ -192,7 +193,8 @@ def _intake(settings: Settings, name: str, seal: Seal | None = None) -> IntakeQu
         packed=packed,
     )
     if retries:
-        return replace(intake, without=FAILED_GONE, failing=replace(failing_queue(settings, name), seal=seal))
+        failing = replace(failing_queue(settings, name), seal=seal)
+        return replace(intake, without=FAILED_GONE, meanwhile=FAILED_LOST, failing=failing)
     return replace(intake, native=_native(settings, name, intake))
 
 
@@ -209,6 +211,7 @@ def _native(settings: Settings, name: str, intake: IntakeQueue) -> tuple[IntakeQ
         bindings=own,
         foreign=(),
         without=_GUARD_GONE,
+        meanwhile=_GUARD_LOST,
         guards=True,
     )
     others = tuple(binding for binding in bound if binding not in own)

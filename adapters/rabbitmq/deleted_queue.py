@@ -27,15 +27,15 @@ DELETED_SHOWN_S = 3600.0
 
 def deleted(intake: IntakeQueue, now_ms: int) -> str:
     """Return the health sentence, without a full stop. Pure."""
-    return f"{_lost(intake, now_ms)}. Until postdate consumes it again, {intake.without}. postdate can count neither"
+    return f"{_lost(intake, now_ms)}. Until it is declared again, {intake.without}. postdate can count neither"
 
 
 def recreated(intake: IntakeQueue, deleted_ms: int, now_ms: int) -> str:
-    """Return the warning for a queue that was deleted then and is consumed again now, without a full stop. Pure."""
+    """Return the warning for a queue that was deleted then and is declared again now, without a full stop. Pure."""
     since = write_moment(-(-now_ms // 1000) * 1000)  # the end of the second, for the same reason as the deletion
     return (
-        f"{_lost(intake, deleted_ms)}. From then until {since}, when it was consumed again: {intake.without}. postdate "
-        "can count neither"
+        f"{_lost(intake, deleted_ms)}. From then until {since}, when it was declared again: {intake.meanwhile}. "
+        "postdate can count neither"
     )
 
 

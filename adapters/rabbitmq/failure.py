@@ -40,8 +40,9 @@ _ATTEMPT_MAX = 2**36
 _MOMENT_MAX_MS = 253_402_300_800_000
 _ROUTING_KEY_MAX = 255
 #: How many deaths are read, and entries of each. RabbitMQ writes a death for each queue and reason, with nine entries.
-#: What becomes of rejected messages without an intake queue.
+#: What becomes of rejected messages without an intake queue, and what became of them.
 FAILED_GONE = "RabbitMQ drops rejected messages, except from queues with at-least-once dead-lettering, which keep them"
+FAILED_LOST = "RabbitMQ dropped rejected messages, except from queues with at-least-once dead-lettering"
 _DEATHS_MAX, _DEATH_ENTRIES_MAX = 16, 16
 
 

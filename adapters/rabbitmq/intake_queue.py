@@ -29,11 +29,11 @@ class IntakeQueue:
     ``bindings`` lead to the queue; empty where postdate may not declare. A front exchange that lost its binding would
     send delayed messages to the target at once. AMQP cannot ask for a binding, so the source declares them again every
     few seconds, and removes those in ``unbound``. It declares the ``foreign`` ones, too, which RabbitMQ may refuse.
-    ``without`` says what happens while the queue is missing. ``entries_max`` bounds the header entries of a message;
-    None for no bound. ``correlated``: the property ``correlation_id`` is a message's own id. ``prioritized``: the
-    property ``priority`` counts. ``failing`` is set on retry routes only. ``packed``: the headers that RabbitMQ 3.x
-    packs for AMQP 1.0 are read, too. ``native`` takes the place of this one where RabbitMQ delays by itself; there
-    ``guards`` marks the queue of what it would delay.
+    ``without`` says what happens while the queue is missing, ``meanwhile`` the same afterwards. ``entries_max`` bounds
+    the header entries of a message; None for no bound. ``correlated``: the property ``correlation_id`` is a message's
+    own id. ``prioritized``: the property ``priority`` counts. ``failing`` is set on retry routes only. ``packed``: the
+    headers that RabbitMQ 3.x packs for AMQP 1.0 are read, too. ``native`` takes the place of this one where RabbitMQ
+    delays by itself; there ``guards`` marks the queue of what it would delay.
     """
 
     route: str
@@ -50,6 +50,7 @@ class IntakeQueue:
     unbound: tuple[Binding, ...] = ()
     guards: bool = False
     native: tuple[IntakeQueue, ...] = ()
+    meanwhile: str = "delayed messages were delivered at once"
 
 
 class Idle:

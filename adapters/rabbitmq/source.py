@@ -145,7 +145,7 @@ class RabbitSource:
         self._consumers: dict[int, IntakeConsumer] = {}
         #: Queues that this process has consumed. A missing one among them was deleted; another was never there.
         self._seen: set[str] = set()
-        #: When queues were deleted that are not consumed again yet.
+        #: When queues were deleted that are not declared again yet.
         self._deleted_ms: dict[str, int] = {}
         self._arrivals = Arrivals()
         self._bytes = 0
@@ -320,7 +320,7 @@ class RabbitSource:
                     reconnect.worked()
                     self._seen.add(intake.queue)
                     self._health.say(subject, "")
-                    self._consumed_again(intake)
+                    self._exists_again(intake)
                 why = await ended
             except BrokerUnavailable as error:
                 why = str(error)
@@ -334,7 +334,7 @@ class RabbitSource:
             await self._declare_again(subject)
             await reconnect.wait()
 
-    def _consumed_again(self, intake: IntakeQueue) -> None:
+    def _exists_again(self, intake: IntakeQueue) -> None:
         """Make the loss of a queue that was deleted a warning: nothing passes undelayed any more."""
         if deleted_ms := self._deleted_ms.pop(intake.queue, 0):
             self._health.say(Subject("rabbitmq", "deleted", intake.queue), "")

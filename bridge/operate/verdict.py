@@ -35,7 +35,7 @@ _SHRUNK = (
 )
 #: An instance looks for a loss every 5 s, and such a look takes 6 s. What it said before a restore is over.
 _RESTORED_MS = 15_000
-#: The subjects of warnings: refused messages wait for their next try, or a deleted queue or topic is consumed again.
+#: The subjects of warnings: refused messages wait for their next try, or a deleted queue or topic is there again.
 _REFUSED, _RECREATED = "refused", ("rabbitmq recreated ", "kafka recreated ")
 #: What is wrong with a server, a destination or consumers: every instance sees it, and none has it.
 _OF_ALL = ("rabbitmq front ", "rabbitmq consumers of ", "route ", str(STORE_FULL))

@@ -69,7 +69,7 @@ _OVER = {
     "kafka": "Kafka is well again.",
     "journal": "The journal is well again.",
     "rabbitmq front": "Only postdate is bound to the front exchanges.",
-    "rabbitmq deleted": "The intake queue that was deleted is consumed again.",
+    "rabbitmq deleted": "The intake queue that was deleted exists again.",
     "rabbitmq recreated": "No running instance saw a deleted intake queue in the last hour.",
     "kafka recreated": "No running instance saw a deleted intake topic in the last hour.",
     "kafka removed": "No running instance saw Kafka remove unread records lately.",

@@ -58,7 +58,7 @@ class TestReport:
         ("subject", "over"),
         [
             ("rabbitmq front orders.delay", "Only postdate is bound to the front exchanges."),
-            ("rabbitmq deleted orders.delay.intake", "The intake queue that was deleted is consumed again."),
+            ("rabbitmq deleted orders.delay.intake", "The intake queue that was deleted exists again."),
             (
                 "rabbitmq recreated orders.delay.intake",
                 "No running instance saw a deleted intake queue in the last hour.",
