@@ -115,11 +115,16 @@ def _stores(settings: Settings, trouble: Trouble) -> Iterator[CheckResult]:
 
 def _journals(settings: Settings) -> Iterator[CheckResult]:
     """Judge the journal: its tables are made by `postdate run`, and upgraded by `postdate setup` alone."""
+    where = mask_url(settings.journal.url.get_secret_value())
     try:
-        if asyncio.run(inspect_journals(settings)):
-            yield ok("journal", f"{mask_url(settings.journal.url.get_secret_value())} has its tables")
+        new = asyncio.run(inspect_journals(settings))
     except PostdateError as error:
         yield failed("journal", error)
+        return
+    if any(new):
+        yield warn("journal", f"{where} misses tables. `postdate run` or `postdate setup` creates them")
+    elif new:
+        yield ok("journal", f"{where} has its tables")
 
 
 def judged_instances(found: Stats, journal: bool = False, trouble: Trouble = warn) -> Iterator[CheckResult]:

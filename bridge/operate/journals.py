@@ -41,12 +41,17 @@ async def set_up(settings: Settings, dry_run: bool) -> list[str]:
     return list(dict.fromkeys(statement for statements in written for statement in statements))
 
 
-async def inspect_journals(settings: Settings) -> int:
-    """Check every journal. Return how many there are. Raises ``StoreUnavailable`` and ``StoreUnfit``."""
+async def inspect_journals(settings: Settings) -> list[bool]:
+    """Check every journal. Return for each whether `postdate run` makes tables for it, as it does in ``app.start``.
+
+    Raises ``StoreUnavailable`` and ``StoreUnfit``."""
+    new = []
     async with journals(settings) as found:
         for _, journal in found:
-            await journal.open()
-    return len(found)
+            new.append(settings.bridge.setup and await journal.is_new())
+            if not new[-1]:
+                await journal.open()
+    return new
 
 
 @asynccontextmanager

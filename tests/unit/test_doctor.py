@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -22,10 +23,11 @@ from bridge.desk.leftovers import Inspection, Intake
 from bridge.desk.numbers import RouteStats, ServerMemory, Stats
 from bridge.desk.severity import CheckResult, Severity, fail, failed, ok, warn
 from bridge.operate import check, doctor
-from bridge.operate.check import _stores, check_all, judged_instances, judged_orders
+from bridge.operate.check import _journals, _stores, check_all, judged_instances, judged_orders
 from bridge.operate.doctor import exit_code, judged_state, live_url
+from bridge.operate.journals import set_up
 from bridge.operate.verdict import Known, judge
-from bridge.settings import Settings
+from bridge.settings import Settings, load
 from bridge.settings.model import Http
 from bridge.telemetry.health import WELL
 from tests.api import ROUTES
@@ -209,6 +211,20 @@ class TestBrokers:
         topics, known = [("r", "orders"), ("r", "missing")], {"orders": (3, 1)}
         assert levels(list(judged(3, topics, known))) == ["OK", "WARN"]
         assert levels(list(judged(1, topics, known))) == ["OK"]
+
+
+def test_tables_of_the_journal_that_run_creates_are_a_warning(tmp_path: Path) -> None:
+    """As missing queues are: a check before the first start must not fail a deployment."""
+    url = {"POSTDATE_JOURNAL__URL": f"sqlite:///{tmp_path}/journal.db"}
+    route = {"POSTDATE_ROUTES__A__INTERCEPT": "a.delay", "POSTDATE_ROUTES__A__DELIVER_TO": "a"}
+    ours, theirs = (load(None, {**url, **route, "POSTDATE_BRIDGE__SETUP": setup}) for setup in ("true", "false"))
+    (new,), (forbidden,) = _journals(ours), _journals(theirs)
+    assert (new.level, new.code, forbidden.level) == (Severity.WARN, 0, Severity.FAIL)
+    assert new.text.endswith("misses tables. `postdate run` or `postdate setup` creates them")
+    assert forbidden.text.endswith("Run: postdate setup")
+    asyncio.run(set_up(ours, dry_run=False))
+    assert [(*_journals(ours),)[0].level, (*_journals(theirs),)[0].level] == [Severity.OK] * 2
+    assert levels(list(_journals(Settings(routes=ROUTES)))) == []
 
 
 def test_the_page_is_asked_at_an_address_that_this_machine_reaches() -> None:
