@@ -30,9 +30,9 @@ NACKED = Refusal(
 
 
 def unroutable(exchange: str, routing_key: bytes, text: str) -> Refusal:
-    """Return the refusal of a returned message: no queue is bound for it."""
+    """Return the refusal of a returned message: no queue was bound for it."""
     key = routing_key.decode("utf-8", "backslashreplace")
-    sentence = "no queue is bound to exchange '{exchange}' for routing key '{key}' ({text})"
+    sentence = "no queue was bound to exchange '{exchange}' for routing key '{key}' ({text})"
     return Refusal(Reason(ReasonKind.UNROUTABLE, sentence, {"exchange": exchange, "key": key, "text": text}))
 
 

@@ -10,6 +10,7 @@ from bridge.app.survey import count_drained, stored_before, strays_of, survey_le
 from bridge.app.topology import judge_consumers, judge_policies, open_fronts, replay_reach, verify_topology
 from bridge.core.errors import PostdateError, Unreachable
 from bridge.core.orders import RouteState, routes_that
+from bridge.core.reasons import ReasonKind
 from bridge.delay.duration import write_moment
 from bridge.desk.leftovers import left_over
 from bridge.desk.numbers import Stats
@@ -17,11 +18,11 @@ from bridge.desk.severity import CheckResult, fail, failed, ok, warn
 from bridge.desk.topology import Finding, Name, Standing, counts
 from bridge.operate.journals import inspect_journals
 from bridge.operate.stores import at_desk, inspect_store
-from bridge.operate.verdict import InstanceState, Known, judge_instances, makes_late
+from bridge.operate.verdict import InstanceState, Known, judge, makes_late
 from bridge.settings import Settings, exposed_files, forgotten_broker, mask_url, open_routes
 from bridge.settings.conflicts import listening_conflicts
 from bridge.settings.process_plan import emptied_stores
-from bridge.telemetry.health import WELL
+from bridge.telemetry.health import WELL, waits_after_refusal
 from bridge.telemetry.subject import OVERDUE, STORE_CONTENTS
 
 #: ``fail`` or ``warn``.
@@ -134,26 +135,34 @@ def judged_instances(found: Stats, journal: bool = False, trouble: Trouble = war
         yield judged("instances", found.lost_warning, advice="Look at its process and its log, and start it again")
     if found.clock_warning:
         yield warn("clock", found.clock_warning)
-    troubled = {each.name for each in judge_instances(Known(found)) if each.state is InstanceState.TROUBLE}
+    troubled = {each.name for each in judge(Known(found)).instances if each.state is InstanceState.TROUBLE}
     for name, report in found.instances.items():
         health = str(report.get("health") or "it reports no health")
         if health == WELL:
             yield ok(f"instance {name}", WELL.removesuffix("."))
         else:
-            troubles = report.get("troubles")
-            subjects = list(map(str, troubles)) if isinstance(troubles, Mapping) else []
-            if any(map(makes_late, subjects)):
-                subjects = [subject for subject in subjects if subject != str(OVERDUE)]
-            advice = dict.fromkeys(map(_advice_on, subjects))
+            given = report.get("troubles")
+            troubles = (
+                {str(subject): str(what) for subject, what in given.items()} if isinstance(given, Mapping) else {}
+            )
+            if any(map(makes_late, troubles)):
+                troubles.pop(str(OVERDUE), None)
+            advice = dict.fromkeys(_advice_on(subject, what) for subject, what in troubles.items())
             text = ". ".join(advice) or "Read its log"
             text = text.replace(_FROM_INTAKE, "") if journal else text
             judged = trouble if name in troubled else warn
             yield judged(f"instance {name}", health.removesuffix("."), advice=text)
 
 
-def _advice_on(subject: str) -> str:
-    """Return what to do about a trouble with this subject. Pure."""
+def _advice_on(subject: str, what: str) -> str:
+    """Return what to do about a trouble with this subject and sentence. Pure."""
     words = subject.split(" ")
+    if words[0] == "route" and what.startswith(waits_after_refusal(words[1])):
+        return (
+            f"Nothing: they leave at their next try. `postdate deliver --route {words[1]} --min-tries 1` sends them now"
+        )
+    if words[0] == "route" and f"the last one as {ReasonKind.NO_ROUTE}:" in what:
+        return f"Restore [routes.{words[1]}], or start an instance that has it"
     part = words[0] if words[0] == "route" and words[-1] != "full" else " ".join(words[:2])
     return _ADVICE.get(subject) or _ADVICE.get(f"{part} …") or f"See the subject `{subject}` in deploy/messages.md"
 

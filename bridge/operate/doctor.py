@@ -55,9 +55,11 @@ def examine_all(settings: Settings, with_probe: bool = False) -> list[CheckResul
 
 
 def _advised(result: CheckResult) -> CheckResult:
-    """Say what to do about a server that does not answer."""
+    """Say what to do about a server that does not answer, or refuses the login."""
     if result.code != UNREACHABLE or result.advice:
         return result
+    if "password" in result.text:
+        return replace(result, advice="Correct the user and the password in the settings")
     server = {"store": "Redis", "journal": "the journal's database"}.get(result.subject, "the broker")
     advice = f"Start {server}, or correct its address. A running postdate waits for it, and goes on by itself"
     return replace(result, advice=advice)

@@ -153,7 +153,7 @@ class Health:
 
 def waits_after_refusal(route: str) -> str:
     """Return how the sentence begins for a route that delivers again, while refused messages wait. Pure."""
-    return f"messages of route {route} wait for their next try after a refusal"
+    return f"route {route} delivers again, and messages wait for their next try after a refusal"
 
 
 class _Refusal(NamedTuple):

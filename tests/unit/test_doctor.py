@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,11 +14,13 @@ from adapters.kafka import broker_levels as kafka_levels
 from adapters.kafka.nodes import judged
 from adapters.rabbitmq import broker_levels as rabbitmq_levels
 from adapters.rabbitmq.nodes import alarms_of, plugin_exchange, shortcuts
+from adapters.rabbitmq.refusals import unroutable
 from adapters.redis.diagnosis import clock, described, permissions, room, written
 from adapters.redis.durability import Server
 from bridge.cli import doctor as command
 from bridge.cli import run_command
 from bridge.core.errors import StoreUnavailable
+from bridge.core.message import no_route
 from bridge.core.orders import Actor, RouteOrder, RouteState
 from bridge.desk.leftovers import Inspection, Intake
 from bridge.desk.numbers import RouteStats, ServerMemory, Stats
@@ -29,7 +32,8 @@ from bridge.operate.journals import set_up
 from bridge.operate.verdict import Known, judge
 from bridge.settings import Settings, load
 from bridge.settings.model import Http
-from bridge.telemetry.health import WELL
+from bridge.telemetry.health import WELL, Health, RefusedRoutes
+from bridge.telemetry.subject import rendered
 from tests.api import ROUTES
 
 CALM = Stats(10_000, 5, 0, 0, 0, 20_000, {}, {"a-1": {"health": WELL}}, ())
@@ -53,6 +57,11 @@ def test_the_exit_code_is_that_of_the_worst_result() -> None:
 def test_the_advice_names_the_server_that_does_not_answer(subject: str, server: str) -> None:
     found = doctor._advised(failed(subject, StoreUnavailable("it does not answer")))
     assert found.advice.startswith(f"Start {server}, or correct its address.")
+
+
+@pytest.mark.parametrize("text", ["Redis requires a password. Set redis.password", "RabbitMQ refuses the password"])
+def test_a_server_that_wants_another_password_runs_already(text: str) -> None:
+    assert "Start" not in doctor._advised(failed("store", StoreUnavailable(text))).advice
 
 
 class TestState:
@@ -94,6 +103,29 @@ class TestState:
         (found,) = judged_instances(replace(CALM, instances={"a-1": ill}))
         assert advice in found.advice
         assert "Read its log" not in found.advice
+
+    def test_a_refused_message_that_waits_while_its_route_delivers_again_is_no_failure(self) -> None:
+        """The destination needs no correction any more: the message leaves at its next try."""
+        clock = Mock(return_value=0.0)
+        health = Health(clock)
+        routes = RefusedRoutes(health, clock)
+        routes.refused("orders", unroutable("orders", b"timeout", "NO_ROUTE").reason, wait_ms=60_000)
+        for now_s, level, advice in ((1, Severity.FAIL, "Correct the destination"), (9, Severity.WARN, "Nothing")):
+            clock.return_value = float(now_s)
+            routes.delivered({"orders"})
+            report = {"health": health.sentence(), "troubles": rendered(health.troubles())}
+            waits = replace(CALM, instances={"a-1": report}, by_route={"orders": RouteStats(1, refused=1)})
+            (found,) = judged_instances(waits, trouble=fail)
+            assert (found.level, found.advice.partition(":")[0].partition(" that")[0]) == (level, advice)
+            assert "no queue was bound to exchange 'orders'" in found.text
+        assert found.text.startswith("route orders delivers again, and messages wait for their next try")
+
+    def test_messages_of_a_route_that_no_instance_has_need_the_route(self) -> None:
+        text = f"messages of route orders are refused, the last one as {no_route('orders').reason}"
+        (found,) = judged_instances(
+            replace(CALM, instances={"a-1": {"health": f"{text}.", "troubles": {"route orders": text}}})
+        )
+        assert found.advice == "Restore [routes.orders], or start an instance that has it"
 
     def test_doctor_fails_for_what_the_verdict_calls_a_trouble_and_check_warns(self) -> None:
         ill = replace(CALM, instances={"a-1": {"health": "x.", "troubles": {"store claim": "x"}}})

@@ -179,7 +179,7 @@ def test_after_a_delivery_a_refusal_is_past_and_its_messages_wait_until_the_last
         assert "messages of route orders are refused, the last one as unroutable" in health.sentence()
     for clock.now_s in (103, 215, 224):
         routes.delivered({"orders"})
-        past = "messages of route orders wait for their next try after a refusal, the last one as unroutable: no queue"
+        past = "route orders delivers again, and messages wait for their next try after a refusal"
         assert health.sentence().startswith(past)
     routes.refused("orders", reason, wait_ms=1_000)
     assert "are refused" in health.sentence()
@@ -214,7 +214,9 @@ def test_the_first_delivery_that_disproves_a_refusal_ends_it(clock: Clock) -> No
         assert health.sentence() == WELL
         routes.refused("orders", reason, wait_ms=1_000)
         routes.delivered({"orders"}, retried)
-        assert health.sentence().startswith("messages of route orders wait for their next try after a refusal")
+        assert health.sentence().startswith(
+            "route orders delivers again, and messages wait for their next try after a refusal"
+        )
         clock.now_s += 1.1
         routes.delivered({"orders"}, retried)
         assert health.sentence() == WELL

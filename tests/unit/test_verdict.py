@@ -479,7 +479,7 @@ def test_a_refusal_is_over_when_the_store_has_no_refused_and_no_dead_message_of_
     assert not judge(Known(CALM, local=levels)).well, "the store does not know its messages"
 
 
-PAST = "messages of route orders wait for their next try after a refusal, the last one as unroutable: no queue"
+PAST = "route orders delivers again, and messages wait for their next try after a refusal, the last one as unroutable"
 
 
 def test_messages_that_wait_after_a_refusal_are_a_warning_with_their_number_and_the_cure() -> None:
