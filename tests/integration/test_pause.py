@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bridge.desk.severity import Severity
+from bridge.operate.check import check_all
 from tests.delay_line import Line, delay
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
@@ -85,6 +87,9 @@ def test_a_drained_route_takes_nothing_in_and_delivers_what_is_parked(
         line.start()
         assert line.receive_until(1, 1) == []
         assert (line.stored(), line.depth(line.intake)) == (0, 5)
+        texts = [result.text for result in check_all(line.loaded()) if result.level is not Severity.OK]
+        assert any(text.endswith("it takes nothing in; messages that wait in the broker: 5") for text in texts)
+        assert not any("does not drain" in text for text in texts)
         line.order("resume", "orders")
         assert [message.body for message in line.receive(5)] == [b"%d" % number for number in range(5)]
         assert line.depth(line.intake) == 0

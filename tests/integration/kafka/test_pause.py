@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bridge.app.survey import count_drained
 from tests.bridge_line import QUICK
 from tests.bridge_process import shortened
 from tests.devstack.kafka import Kafka
@@ -74,6 +75,7 @@ def test_a_drained_route_takes_nothing_in_also_after_a_rebalance_and_delivers_wh
     assert line.stored() == 0
     assert second.terminate() == 0
     line.nothing_more(1.5)
+    assert count_drained(line.loaded(), {ROUTE}) == {ROUTE: 49}, "check and doctor say it"
     line.order("resume", ROUTE)
     assert sorted(int(record.value or b"") for record in line.consume(49)) == list(range(1, 50))
     line.nothing_more(0.5)
