@@ -19,7 +19,7 @@ from adapters.kafka.intake import Intakes, Partition
 from bridge.core.clock import CLOCK_OFF_S, StoreClock
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Delivery
-from bridge.delay.duration import write_duration
+from bridge.delay.duration import write_age
 from bridge.telemetry.health import Health
 from bridge.telemetry.subject import Subject
 
@@ -149,7 +149,7 @@ class OldTimestamps:
             return
         if not self._lasts(part.route):
             return
-        age = write_duration(old_ms // 1000 * 1000)
+        age = write_age(old_ms)
         text = (
             f"records of route {part.route} have timestamps older than their arrival, the last one by {age}. Delays "
             "count from the timestamp, so these end sooner after the write than their header says. Kafka Streams "

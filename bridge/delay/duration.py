@@ -136,6 +136,11 @@ def write_duration(ms: int) -> str:
     return " ".join(parts)
 
 
+def write_age(ms: float) -> str:
+    """Return an age or a wait as ``write_duration`` does, from a second on in whole seconds that have passed."""
+    return write_duration(int(ms) if ms < _SECOND else int(ms) // _SECOND * _SECOND)
+
+
 def write_moment(ms: int) -> str:
     """Write Unix milliseconds as RFC 3339 in UTC, "2026-01-31T09:30:00.000Z".
 

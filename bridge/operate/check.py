@@ -18,12 +18,12 @@ from bridge.desk.severity import CheckResult, fail, failed, ok, warn
 from bridge.desk.topology import Finding, Name, Standing, counts
 from bridge.operate.journals import inspect_journals
 from bridge.operate.stores import at_desk, inspect_store
-from bridge.operate.verdict import InstanceState, Known, judge, makes_late
+from bridge.operate.verdict import InstanceState, Known, judge
 from bridge.settings import Settings, exposed_files, forgotten_broker, mask_url, open_routes
 from bridge.settings.conflicts import listening_conflicts
 from bridge.settings.process_plan import emptied_stores
 from bridge.telemetry.health import WELL, waits_after_refusal
-from bridge.telemetry.subject import OVERDUE, STORE_CONTENTS
+from bridge.telemetry.subject import OVERDUE, STORE_CONTENTS, makes_late
 
 #: ``fail`` or ``warn``.
 Trouble = Callable[..., CheckResult]

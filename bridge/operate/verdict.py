@@ -6,19 +6,29 @@ The page, `stats`, `doctor` and /readyz show the same sentence. Everything here 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
 from bridge.core.orders import RouteState, routes_that
-from bridge.delay.duration import write_duration
+from bridge.delay.duration import write_age
 from bridge.desk.clock_step import STEP_NEWS_MS
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
-from bridge.telemetry.health import WELL, waits_after_refusal
+from bridge.operate.faults import Fault, joined, merged
+from bridge.telemetry.health import WELL, overdue_for, waits_after_refusal
 from bridge.telemetry.printable import ended
-from bridge.telemetry.subject import OVERDUE, STORE, STORE_CLAIM, STORE_CLOCK, STORE_CONTENTS, STORE_FULL, STORE_PARK
+from bridge.telemetry.subject import (
+    OVERDUE,
+    STORE,
+    STORE_CLAIM,
+    STORE_CLOCK,
+    STORE_CONTENTS,
+    STORE_FULL,
+    STORE_PARK,
+    makes_late,
+)
 
 #: A process reports every second. What it said before counts as old after this time.
 STALE_S = 5.0
@@ -57,14 +67,6 @@ class InstanceState(StrEnum):
     WARNING = "warning"
     TROUBLE = "trouble"
     STALE = "stale"
-
-
-class Fault(NamedTuple):
-    """What is wrong: the instances that have the trouble ("" for none), with what, and the fact without a full stop."""
-
-    instance: str
-    subject: str
-    text: str
 
 
 class InstanceVerdict(NamedTuple):
@@ -160,18 +162,6 @@ def _rank(fault: Fault) -> int:
     return 3
 
 
-def makes_late(subject: str) -> bool:
-    """Return whether a trouble makes messages late: beside it, ``overdue`` is no trouble of its own."""
-    match subject.split(" "):
-        case ["store"] | ["store", "claim" | "park" | "settle"]:
-            return True
-        case ["instance" | "claim" | "confirms" | "refused"] | ["route", _] | ["journal", "cold"]:
-            return True
-        case [_, "intake" | "publish" | "alarm" | "leader" | "transactions", *_]:
-            return True
-    return False
-
-
 def _warns(fault: Fault) -> bool:
     """Return whether a fault of an instance is a warning, and no trouble."""
     return fault.subject == _REFUSED or fault.subject.startswith(_RECREATED)
@@ -182,7 +172,7 @@ def judge(known: Known) -> Overall:
     overall = _judged(known)
     if not known.age_s:
         return overall
-    age = write_duration(max(1, int(known.age_s)) * 1000)
+    age = write_age(max(1000, known.age_s * 1000))
     busy = f"These numbers are {age} old: the store answers the instances, and this page's own process is busy."
     since = busy if known.answered_since else f"The store has not answered since, for {age}."
     old = f"{overall.sentence.removeprefix(_WELL)} {since}"
@@ -205,11 +195,12 @@ def _judged(known: Known) -> Overall:
     faults = [*_away(known), *_alone(known, instances), *silent, *_lost(known), *loss, *_step(known)]
     heard = (process.faults for process in processes if not process.silent)
     same = str(STORE_CONTENTS) if loss else None  # the store says it for all instances
-    reported = _merged(
+    reported = merged(
         fault for found in heard for fault in found if not _repeats(known, fault) and fault.subject != same
     )
     if any(makes_late(fault.subject) for fault in (*faults, *reported)):
         reported = [fault for fault in reported if fault.subject != str(OVERDUE)]
+        instances = [_explained(instance) for instance in instances]
     faults += [fault for fault in reported if not _warns(fault)]
     if not faults:
         faults = [Fault("", subject, text) for subject, text in _unready(known.unready)]
@@ -302,6 +293,12 @@ def _without_past(instance: InstanceVerdict, known: Known, found: Stats) -> Inst
     return instance._replace(faults=faults, state=instance.state if instance.silent else _state(faults))
 
 
+def _explained(instance: InstanceVerdict) -> InstanceVerdict:
+    """Leave out that messages are late, where another sentence says why."""
+    faults = tuple(fault for fault in instance.faults if fault.subject != str(OVERDUE))
+    return instance._replace(faults=faults, state=instance.state if instance.silent else _state(faults))
+
+
 def _is_over(fault: Fault, known: Known, found: Stats) -> bool:
     """Return whether the store has none of the overdue or refused messages of a fault, or has those back that it had
     lost. Dead letters were refused.
@@ -331,9 +328,13 @@ def _has_room(found: Stats) -> bool:
 
 def _counted(fault: Fault, found: Stats) -> Fault:
     """Say of a loss what the store says now: a restore counts it down, and each instance knows of its own broker's
-    messages. Say how many refused messages wait where a route delivers again: an instance only warns of these."""
+    messages. The oldest overdue message may be a refused one, which no instance looks at. Say how many refused messages
+    wait where a route delivers again: an instance only warns of these."""
     if found.loss and fault.subject == str(STORE_CONTENTS):
         return fault._replace(text=found.loss)
+    if fault.subject == str(OVERDUE):
+        oldest = Fault(fault.instance, fault.subject, overdue_for(found.oldest_overdue_ms))
+        return joined([fault, oldest])
     part, _, route = fault.subject.partition(" ")
     if part == "route" and route in found.by_route and fault.text.startswith(waits_after_refusal(route)):
         # Without --min-tries it would send messages early that were never tried.
@@ -371,7 +372,7 @@ def _without_store(report: LocalReport) -> InstanceVerdict:
 
 
 def _stale(name: str, silent_ms: int) -> InstanceVerdict:
-    silent = write_duration(max(1, silent_ms // 1000) * 1000)
+    silent = write_age(max(1000, silent_ms))
     text = f"instance {name} has been silent for {silent}: it is frozen, or it died. Look at its process"
     return InstanceVerdict(name, InstanceState.STALE, (Fault(name, "instance", text),), silent)
 
@@ -394,14 +395,6 @@ def _away(known: Known) -> Iterator[Fault]:
 def _repeats(known: Known, fault: Fault) -> bool:
     """Return whether a fault is about a store that is away: it says so again, or is from before."""
     return bool(known.away) and fault.subject.partition(" ")[0] == "store"
-
-
-def _merged(faults: Iterable[Fault]) -> list[Fault]:
-    """Make one of the same trouble of several instances."""
-    names: dict[tuple[str, str], list[str]] = {}
-    for fault in faults:
-        names.setdefault((fault.subject, fault.text), []).append(fault.instance)
-    return [Fault(", ".join(instances), subject, text) for (subject, text), instances in names.items()]
 
 
 def _alone(known: Known, instances: Sequence[InstanceVerdict]) -> Iterator[Fault]:
@@ -474,7 +467,7 @@ def _of_faults(faults: Sequence[Fault], warnings: int, overdue: str, whose: str)
 
 def _overdue(known: Known) -> str:
     late, oldest_ms = shown_overdue(known.stats) if known.stats is not None else (0, 0)
-    return f"Overdue: {late:,}, the oldest by {write_duration(oldest_ms // 1000 * 1000)}." if late else ""
+    return f"Overdue: {late:,}, the oldest by {write_age(oldest_ms)}." if late else ""
 
 
 def _why(known: Known, warnings: Sequence[Fault]) -> str:
@@ -515,7 +508,7 @@ def slow_routes(found: Stats, rates: Mapping[str, float]) -> Iterator[str]:
     paused = routes_that(found.orders, RouteState.PAUSED)
     for route, counts in sorted(found.by_route.items()):
         if route in rates and route not in paused and counts.held and counts.oldest_held_ms > HELD_LONG_MS:
-            oldest = write_duration(counts.oldest_held_ms // 1000 * 1000)
+            oldest = write_age(counts.oldest_held_ms)
             yield (
                 f"route {route}: {_SLOW} its max_rate of {rates[route]:g}/s lets out. "
                 f"Held: {counts.held:,}, the oldest for {oldest}"
@@ -534,8 +527,7 @@ def _next(found: Stats) -> str:
     if found.next_ms is None or not found.waiting:
         return ", none due"
     away_ms = max(0, found.next_ms - found.now_ms)
-    wait = write_duration(away_ms if away_ms < 1000 else away_ms // 1000 * 1000)
-    return f", next in {wait}" if away_ms else ", next now"
+    return f", next in {write_age(away_ms)}" if away_ms else ", next now"
 
 
 def _ordered(known: Known, sentence: str = "") -> str:

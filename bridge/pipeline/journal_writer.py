@@ -105,7 +105,7 @@ class JournalWriter:
         except StoreUnavailable as error:
             self.errors += 1
             why = as_sentence(str(error)).removesuffix(".")
-            text = f"messages of an instance that are not in the journal yet: {self.unwritten}. {why}"
+            text = f"the journal lacks accepted messages: {self.unwritten}. Redis has them. {why}"
             self._health.say(JOURNAL_WRITE, text if self._waiting else "", cause=str(error))
             raise
         self._health.say(JOURNAL_WRITE, "")

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import Journal, JournalEntry, JournalMessage, JournalUnavailable, MoveLog, StoreMove
-from bridge.delay.duration import write_duration
+from bridge.delay.duration import write_age
 from bridge.parking.identity import shard_of
 from bridge.pipeline.journal_writer import JournalWriter
 from bridge.telemetry.health import Health
@@ -166,7 +166,7 @@ class MoveTail:
                 self.errors += 1
                 behind_ms = self.behind_ms(clock)
                 if behind_ms > _BEHIND_MS:
-                    text = f"the journal is {write_duration(behind_ms // 1000 * 1000)} behind the store: {error}"
+                    text = f"the journal is {write_age(behind_ms)} behind the store: {error}"
                     health.say(JOURNAL_MOVES, text, cause=str(error))
             except StoreUnavailable:
                 self.unknown = True  # the store has a trouble of its own

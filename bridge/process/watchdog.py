@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
-from bridge.delay.duration import write_duration
+from bridge.delay.duration import write_age
 from bridge.pipeline.claim import Claimer
 from bridge.pipeline.ordered import Ordered
 from bridge.pipeline.publish import Publisher
 from bridge.pipeline.wake import Wake
-from bridge.telemetry.health import Health
-from bridge.telemetry.subject import OVERDUE, Subject
+from bridge.telemetry.health import Health, overdue_for
+from bridge.telemetry.subject import OVERDUE, Subject, makes_late
 
 _EVERY_S = 1.0
 #: After a look this late the process stood still, and knows nothing newer than that: the next look judges.
@@ -80,22 +80,24 @@ class Watch:
         # What a resume let go counts from then on. Its shard may hide an older message of another route meanwhile.
         dues_ms = [max(ms, self._ordered.let_go_ms) for ms in self._wake.known().values() if ms]
         self.overdue_s = oldest_overdue_s(self._clock.now_us() / 1000, dues_ms + self._publisher.late_from_ms())
-        overdue = f"the oldest overdue message was due {write_duration(int(self.overdue_s) * 1000)} ago"
-        self._health.say(OVERDUE, overdue if self.overdue_s > OVERDUE_S else "", cause="overdue")
         count, waited_s, route = self._publisher.unanswered()
         self.unconfirmed = (count, waited_s) if waited_s > LATE_S else (0, 0.0)
         waits = (
-            f"{self._broker} has not confirmed published messages: {count}, the oldest for {waited_s:.0f}s, of route "
-            f"{route}"
+            f"{self._broker} has not confirmed published messages: {count}, the oldest for "
+            f"{write_age(waited_s * 1000)}, of route {route}"
         )
         # A destination that refuses, such as a deleted topic, has a sentence of its own: the broker is well.
         explained = Subject("route", route) in self._health.troubles()
-        late = waited_s > UNCONFIRMED_S and not explained
-        self._health.say(Subject("confirms"), waits if late else "", cause="unconfirmed")
+        self._health.say(
+            Subject("confirms"), waits if waited_s > UNCONFIRMED_S and not explained else "", cause="unconfirmed"
+        )
         still_s = self._looked_at - self._claimer.passed_at
         stuck = still_s > STUCK_S and not self._stopping
-        why = f"the claim loop has not run for {still_s:.0f} s" if stuck else ""
+        why = f"the claim loop has not run for {write_age(still_s * 1000)}" if stuck else ""
         self._health.say(Subject("claim"), why, cause="stuck")
+        explained = any(makes_late(str(subject)) for subject in self._health.troubles())
+        overdue = overdue_for(self.overdue_s * 1000) if self.overdue_s > OVERDUE_S and not explained else ""
+        self._health.say(OVERDUE, overdue, cause="overdue")
 
 
 class StoreWatch:

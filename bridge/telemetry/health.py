@@ -17,6 +17,7 @@ from typing import NamedTuple
 import structlog
 
 from bridge.core.reasons import Reason, ReasonKind
+from bridge.delay.duration import write_age
 from bridge.telemetry.printable import brief
 from bridge.telemetry.subject import Subject
 
@@ -149,6 +150,11 @@ class Health:
         elif trouble.logged and not trouble.sentence and now - trouble.well_since >= _EVERY_S:
             log.info(trouble.over, subject=str(subject))
             trouble.logged, trouble.logged_at = "", now
+
+
+def overdue_for(ms: float) -> str:
+    """Return the sentence about the oldest overdue message. Pure."""
+    return f"the oldest overdue message was due {write_age(ms)} ago"
 
 
 def waits_after_refusal(route: str) -> str:

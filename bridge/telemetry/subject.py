@@ -39,3 +39,15 @@ STORE_CLOCK = Subject("store", "clock")
 STORE_CONTENTS = Subject("store", "contents")
 #: Health has these subjects while the store does not answer.
 STORE_AWAY = frozenset({STORE, STORE_CLAIM, STORE_PARK, STORE_SETTLE})
+
+
+def makes_late(subject: str) -> bool:
+    """Return whether a trouble makes messages late: beside it, ``overdue`` is no trouble of its own."""
+    match subject.split(" "):
+        case ["store"] | ["store", "claim" | "park" | "settle"]:
+            return True
+        case ["instance" | "claim" | "confirms" | "refused"] | ["route", _] | ["journal", "cold"]:
+            return True
+        case [_, "intake" | "publish" | "alarm" | "leader" | "transactions", *_]:
+            return True
+    return False

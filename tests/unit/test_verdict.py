@@ -387,6 +387,45 @@ def test_the_same_trouble_of_several_instances_is_one_and_names_them() -> None:
     assert overall.sentence.endswith(" Troubles: 2.")
 
 
+def heard(**troubles: dict[str, str]) -> Stats:
+    """Instances of one installation by name, each with its troubles."""
+    reports = {name: {"able": True, "health": "Ill.", "troubles": found} for name, found in troubles.items()}
+    return replace(CALM, claimed=1, instances=reports)
+
+
+def test_the_same_trouble_with_other_ages_is_one_with_the_largest() -> None:
+    waits = "Kafka has not confirmed published messages: {}, the oldest for {}"
+    here, there = ({"confirms": waits.format(*words)} for words in ((3, "9s"), (1_200, "1m 10s")))
+    (fault,) = judge(Known(heard(a=here, b=there))).faults
+    assert fault == ("a, b", "confirms", waits.format("1,203", "1m 10s")), "each instance counts its own messages"
+    topic = "nothing is taken from the topic t-{}: it is closed for 3s"
+    parted = heard(a={"kafka topic t": topic.format("5s")}, b={"kafka topic t": topic.format("6s")})
+    assert len(judge(Known(parted)).faults) == 2, "a number in a name is no age"
+    full = "route orders is full: messages: {}"
+    (fault,) = judge(
+        Known(heard(a={"route orders full": full.format(5)}, b={"route orders full": full.format(6)}))
+    ).faults
+    assert fault.text == full.format(6), "both count the same messages"
+
+
+def test_a_database_that_is_away_is_one_trouble_whatever_the_instances_say() -> None:
+    lacks = "the journal lacks accepted messages: {}. Redis has them. The journal: {}"
+    a = {
+        "journal write": lacks.format(645, "database is locked"),
+        "journal moves": "the journal is 5s behind the store",
+    }
+    b = {"journal write": lacks.format(355, "it did not answer within 5 s")}
+    c = {"journal cold": "messages that are due in 5m are not loaded from the journal: database is locked"}
+    overall = judge(Known(heard(a=a, b=b, c=c)))
+    assert overall.faults == [("a, b, c", "journal write", lacks.format("1,000", "database is locked"))]
+    assert overall.sentence == f"Trouble: {lacks.format('1,000', 'database is locked')}."
+    before = {"store park": "nothing is parked: the journal: database is locked", "journal moves": a["journal moves"]}
+    (fault,) = judge(Known(heard(a=before, b={"journal moves": "the journal is 9s behind the store"}))).faults
+    assert (fault.instance, fault.subject) == ("a, b", "store park")
+    restore = {"journal write": a["journal write"], "journal restore": "Redis lacks messages"}
+    assert len(judge(Known(heard(a=restore))).faults) == 2, "a loss is another trouble"
+
+
 def test_what_is_wrong_now_is_named_before_what_happened_to_the_store() -> None:
     """A loss is shown for an hour, and a newer trouble must not wait behind it."""
     for lost in ("store contents", "rabbitmq deleted postdate.orders"):
@@ -609,6 +648,25 @@ def test_late_messages_are_no_second_trouble_beside_what_makes_them_late(subject
     overall = judge(Known(refused, local=[replace(HERE, troubles={subject: "it is away", **OVERDUE}), other]))
     assert [fault.subject for fault in overall.faults if fault.text != "it is away"] in ([], ["instance"])
     assert "Troubles:" not in overall.sentence
+
+
+def test_an_instance_shows_no_late_messages_that_another_sentence_explains() -> None:
+    refused = replace(late(18_000), refused=2, by_route={"orders": RouteStats(5, refused=2, oldest_overdue_ms=18_000)})
+    waits = {
+        "route orders": "messages of route orders wait for their next try after a refusal, the last one as no_queue"
+    }
+    troubles = {**waits, "overdue": "the oldest overdue message was due 13s ago"}
+    for reports in ({"a-1": troubles}, {"a-1": waits, "b-2": {"overdue": troubles["overdue"]}}):
+        overall = judge(Known(replace(refused, instances=heard(**reports).instances)))
+        assert [fault.subject for each in overall.instances for fault in each.faults] == ["refused"]
+        assert {each.state for each in overall.instances} <= {InstanceState.WARNING, InstanceState.WELL}
+
+
+def test_the_age_of_late_messages_is_that_of_the_oldest_which_the_store_knows() -> None:
+    (fault,) = judge(Known(late(18_700), local=[replace(HERE, troubles=OVERDUE)])).faults
+    assert fault.text == "the oldest overdue message was due 18s ago"
+    (fault,) = judge(Known(replace(late(1_500), claimed=3), local=[replace(HERE, troubles=OVERDUE)])).faults
+    assert fault.text == "the oldest overdue message was due 10s ago", "a claimed message is older"
 
 
 def test_late_messages_are_no_second_trouble_while_redis_or_an_instance_is_away() -> None:

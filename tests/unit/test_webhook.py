@@ -106,13 +106,13 @@ class TestReport:
         troubles = {
             "rabbitmq intake": "nothing is taken from RabbitMQ: no answer",
             "rabbitmq publish": "nothing is published: no answer",
-            "journal write": "messages of an instance that are not in the journal yet: 3: it is locked",
+            "journal write": "the journal lacks accepted messages: 3. Redis has them. It is locked",
             "kafka front": "a warning of the topology",
         }
         report = {"able": False, "health": "x", "troubles": troubles}
         text, then = after(LastReport(4, False), replace(CALM, instances={"a-1": report}))
         assert text == (
-            "postdate: Messages of an instance that are not in the journal yet: 3: it is locked. "
+            "postdate: The journal lacks accepted messages: 3. Redis has them. It is locked. "
             "Nothing is taken from RabbitMQ: no answer."
         )
         assert after(then, replace(CALM, instances={"a-1": report}))[0] == ""
