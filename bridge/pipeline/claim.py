@@ -106,6 +106,8 @@ class Claimer:
         self._most = _FIRST_MAX
         self._away: Set[int] = frozenset()
         self._answered_at = -_REST_S
+        #: When the first of the shards that are away failed.
+        self._failed_at = 0.0
         self._turns = 0
         #: The claim of the next pass, where it was sent ahead.
         self._asked: asyncio.Future[Replies] | None = None
@@ -252,6 +254,8 @@ class Claimer:
         now_s = time.monotonic()
         if answered:
             self._answered_at = now_s
+        if not self._away:
+            self._failed_at = now_s
         self._away = (self._away - answered | failed.keys()) & self._leases.shards()
         if not failed:
             self._reconnect.worked()
@@ -262,6 +266,6 @@ class Claimer:
         if now_s - self._answered_at > _REST_S:
             raise error
         self._wake.rest(failed, _REST_S)
-        self._health.say(
-            STORE_CLAIM, f"nothing is delivered from some shards ({len(self._away)}): {error}", cause=str(error)
-        )
+        if self._answered_at >= self._failed_at:  # else the whole store may be away
+            text = f"nothing is delivered from some shards ({len(self._away)}): {error}"
+            self._health.say(STORE_CLAIM, text, cause=str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from bridge.core.message import Outcome
 from bridge.core.ports import Met
 from bridge.parking.identity import shard_for
 from bridge.pipeline.claim import ClaimRules, next_claim_max
+from bridge.telemetry.health import WELL
 from bridge.telemetry.subject import STORE_CLAIM
 from tests.unit.house import DRAIN_MS, LEASE_MS, RULES, SHARDS, House, turns
 
@@ -187,6 +189,29 @@ async def test_a_store_that_fails_in_one_shard_delivers_those_of_the_others(monk
     await house.claimer.once()
     assert asked.count(other) == 1, "it rests for a while"
     assert "this node is away" in house.health.sentence(), "and is still said to be away"
+
+
+async def test_a_store_that_is_away_is_not_called_away_for_some_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = await filled(3)
+    await house.claimer.once()
+    asked: list[int] = []
+
+    async def down(shards: list[int], *_: int) -> dict[int, object]:
+        asked.extend(shards)
+        return dict.fromkeys(shards, StoreUnavailable("Redis does not answer"))
+
+    monkeypatch.setattr(house.store, "claim", down)
+    for shard in range(2):
+        house.wake.learnt(shard, 1)
+        await house.claimer.once()
+        assert shard in asked
+        assert house.health.sentence() == WELL, "no shard has answered since the first failure"
+    later = time.monotonic() + 2
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    house.wake.learnt(0, 1)
+    with pytest.raises(StoreUnavailable):
+        await house.claimer.once()
+    assert "some shards" not in house.health.sentence()
 
 
 async def test_leases_are_renewed_while_the_broker_takes_its_time() -> None:
