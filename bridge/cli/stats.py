@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 
 from bridge.cli.acting import operate, settings_for
 from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import facts, rounded, wait
-from bridge.delay.duration import read_moment_ms, write_duration
+from bridge.delay.duration import read_moment_ms, write_age
 from bridge.operate.documents import RouteCounts, StatsFacts
 from bridge.operate.verdict import LATE_MS
+from bridge.telemetry.lateness import BOUNDS_MS
 from bridge.telemetry.printable import ended
 
 #: How a message leaves the store.
@@ -41,7 +43,7 @@ def _next(found: StatsFacts) -> str:
 
 def as_text(found: StatsFacts, used: bool) -> list[tuple[str, str]]:
     """Return lines of name and value. ``used``: a route has a store, so an instance should be running."""
-    oldest = f", the oldest by {write_duration(found.oldest_overdue_ms)}" if found.overdue else ""
+    oldest = f", the oldest by {write_age(found.oldest_overdue_ms)}" if found.overdue else ""
     if found.unconfirmed:
         oldest += f"; {found.unconfirmed} of them are claimed and not confirmed, and no route counts these"
     refused = found.refused_waiting
@@ -103,7 +105,7 @@ def _route(route: RouteCounts) -> str:
     counts = {"cold": route.cold, "held": route.held, "refused": route.refused, "dead": route.dead}
     parts += [f"parked {route.parked}", *(f"{name} {count}" for name, count in counts.items() if count)]
     if route.overdue and (route.oldest_overdue_ms or 0) >= LATE_MS:
-        parts.append(f"overdue {route.overdue}, the oldest by {write_duration(route.oldest_overdue_ms or 0)}")
+        parts.append(f"overdue {route.overdue}, the oldest by {write_age(route.oldest_overdue_ms or 0)}")
     return " · ".join(parts)
 
 
@@ -115,9 +117,19 @@ def _instance(report: Mapping[str, object]) -> str:
         f"shards {','.join(map(str, shards)) or 'none'}" if isinstance(shards := report.get("shards"), list) else "",
         f"received {report['received']}" if "received" in report else "",
         f"delivered {report['delivered']}" if "delivered" in report else "",
-        f"lateness p50 {late.get('p50')} ms, p99 {late.get('p99')} ms" if isinstance(late, dict) else "",
+        f"lateness p50 {_percentile(late.get('p50'))}, p99 {_percentile(late.get('p99'))}"
+        if isinstance(late, dict)
+        else "",
     ]
     return " · ".join(part for part in parts if part)
+
+
+def _percentile(ms: object) -> str:
+    """Return the lateness of a percentile. Deliveries are counted by class: above a second it shows the class."""
+    if not isinstance(ms, int | float):
+        return "not known"
+    lower = BOUNDS_MS[max(0, bisect_left(BOUNDS_MS, ms - 0.1) - 1)]  # reports are rounded to a tenth
+    return f"{ms} ms" if lower < 1000 else f"{write_age(lower)} to {write_age(ms + 999)}"
 
 
 def _size(count: int) -> str:

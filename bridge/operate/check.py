@@ -107,7 +107,7 @@ def _stores(settings: Settings, trouble: Trouble) -> Iterator[CheckResult]:
     if loss := (stats.loss if stats is not None else "") or inspected.loss:
         yield trouble("store", loss)
     if stats is not None:
-        yield ok("instances", f"running: {inspected.instances}")
+        yield ok("instances", f"running: {len(stats.instances)}")
         yield from judged_instances(stats, bool(settings.journal.url.get_secret_value()), trouble)
     else:
         text = "no postdate instance is running on this store, or it is still starting. Start one with `postdate run`"

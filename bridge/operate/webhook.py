@@ -23,7 +23,7 @@ import httpx
 import structlog
 
 from bridge.core.errors import PostdateError, StoreFull, StoreUnavailable
-from bridge.delay.duration import write_duration, write_moment
+from bridge.delay.duration import write_age, write_duration, write_moment
 from bridge.desk.numbers import SAME_LOSS_MS, Stats
 from bridge.desk.protocol import Desk
 from bridge.operate.verdict import LATE_MS, Known, few, judge
@@ -199,7 +199,7 @@ def _of_messages(before: LastReport, now: LastReport, found: Stats, after_ms: in
     if (new_dead := _new_dead(before, now)) > 0:
         yield News("dead", f"New dead letters: {new_dead}, {found.dead} in all. See `postdate list --state dead`.")
     if now.overdue and not before.overdue:
-        oldest = write_duration(found.oldest_overdue_ms)
+        oldest = write_age(found.oldest_overdue_ms)
         late = sorted(
             name for name, route in found.by_route.items() if route.overdue and route.oldest_overdue_ms > after_ms
         )

@@ -16,9 +16,15 @@ from bridge.delay.duration import (
     read_integer,
     read_moment_ms,
     read_rfc3339_ms,
+    write_age,
     write_duration,
     write_moment,
 )
+
+
+def test_an_age_is_in_whole_seconds_that_have_passed() -> None:
+    assert [write_age(ms) for ms in (0, 999.9, 1999, 17_695, 61_500)] == ["0ms", "999ms", "1s", "17s", "1m 1s"]
+
 
 READERS: list[Callable[[str], int]] = [read_integer, read_duration_ms, read_moment_ms, read_rfc3339_ms]
 # Text near the grammar finds more than arbitrary text does.

@@ -44,6 +44,12 @@ def test_the_health_of_an_instance_loses_its_full_stop_where_more_follows() -> N
     assert instance_line("messages are refused (312 NO_ROUTE).") == "messages are refused (312 NO_ROUTE) · shards 0,1"
 
 
+def test_a_percentile_above_a_second_is_the_class_that_it_was_counted_in() -> None:
+    late = {"p50": 2.3, "p99": 17516.2, "max": 18002.0}
+    nothing = Stats(0, 0, 0, 0, 0, None, {}, {"a": {"health": "all is well", "lateness_ms": late}}, [], None, 0)
+    assert dict(lines_of(nothing))["instance a"].endswith("lateness p50 2.3 ms, p99 14s to 18s")
+
+
 def test_each_route_has_a_line_with_its_state_and_counts_and_a_canary_has_none() -> None:
     routes = {"orders": RouteStats(9, 4, 1, 2, 1500), "bills": RouteStats(3), "postdate_canary_kafka": RouteStats(1)}
     orders = {"orders": RouteOrder(RouteState.PAUSED, 1_800_000_000_000, Actor("anna", "cli"), "the bank is down")}
@@ -53,7 +59,7 @@ def test_each_route_has_a_line_with_its_state_and_counts_and_a_canary_has_none()
     assert {name: text for name, text in lines.items() if name.startswith("route ")} == {
         "route bills": "parked 3",
         "route orders": "paused since 2027-01-15T08:00:00.000Z by anna (cli) (the bank is down) · parked 9 · held 4"
-        " · dead 1 · overdue 2, the oldest by 1.5s",
+        " · dead 1 · overdue 2, the oldest by 1s",
     }
 
 
