@@ -57,7 +57,6 @@ _NAMED_MAX = 5
 STARTING, STOPPING = "it is starting", "it is stopping"
 _WELL = "All well: "
 _START = "Start one with `postdate run`"
-_SLOW = "more is due than"
 
 
 class InstanceState(StrEnum):
@@ -510,7 +509,7 @@ def slow_routes(found: Stats, rates: Mapping[str, float]) -> Iterator[str]:
         if route in rates and route not in paused and counts.held and counts.oldest_held_ms > HELD_LONG_MS:
             oldest = write_age(counts.oldest_held_ms)
             yield (
-                f"route {route}: {_SLOW} its max_rate of {rates[route]:g}/s lets out. "
+                f"route {route}: more is due than its max_rate of {rates[route]:g}/s lets out. "
                 f"Held: {counts.held:,}, the oldest for {oldest}"
             )
 
@@ -532,13 +531,13 @@ def _next(found: Stats) -> str:
 
 def _ordered(known: Known, sentence: str = "") -> str:
     """Name the routes that an order or a rate holds, with held messages: a forgotten pause looks well otherwise. Leave
-    out the rate that ``sentence`` has."""
+    out a route whose reason ``sentence`` has."""
     if (found := known.stats) is None:
         return ""
     paused, draining = (routes_that(found.orders, state) for state in (RouteState.PAUSED, RouteState.DRAINING))
     by_route = {route: found.held_of(route) for route in sorted(found.by_route.keys() | paused)}
     pauses = [route + (f" (held: {by_route[route]:,})" if by_route[route] else "") for route in sorted(paused)]
-    rest = (item for item in by_route.items() if item[0] not in paused and f"route {item[0]}: {_SLOW}" not in sentence)
+    rest = (item for item in by_route.items() if item[0] not in paused and f"route {item[0]}: " not in sentence)
     held = [f"{route} ({count:,})" for route, count in rest if count]
     groups: dict[str, Sequence[str]] = {"Paused": pauses, "Draining": sorted(draining), "Held": held}
     return "".join(f" {what}: {few(words)}." for what, words in groups.items() if words)

@@ -113,6 +113,23 @@ TABLE = {
         "WARN",
         "Warning: dead letters. Warnings: 3.",
     ),
+    "no running instance has the route of held messages": (
+        Known(
+            replace(
+                CALM,
+                overdue=4,
+                refused=4,
+                held=4,
+                by_route={
+                    "invoices": RouteStats(4, 4, overdue=4, oldest_overdue_ms=9_000, refused=4, oldest_held_ms=9_000),
+                    "new": RouteStats(1, 1, overdue=1, oldest_overdue_ms=4_000),
+                },
+            )
+        ),
+        "WARN",
+        "Overdue: 4, the oldest by 9s. Warning: route invoices: no running instance has it. Due messages that wait: 4. "
+        "Restore [routes.invoices], or list them: `postdate list --route invoices`. Held: new (1).",
+    ),
     "a rate spreads what was due together": (
         Known(
             replace(CALM, held=2, by_route={"orders": RouteStats(5, held=2, oldest_held_ms=29_000)}),
@@ -345,7 +362,8 @@ def test_a_figure_of_overdue_messages_appears_with_its_sentence() -> None:
 
 def test_what_a_rate_holds_is_said_once_and_a_question_keeps_its_mark() -> None:
     held = {"bills": RouteStats(3, held=3), "slow": RouteStats(9, held=9, oldest_held_ms=54_300)}
-    found = replace(CALM, orders={"bills": PAUSED}, by_route=held)
+    serving = {**RUNNING, "routes": ["bills", "orders", "slow"]}
+    found = replace(CALM, orders={"bills": PAUSED}, by_route=held, instances={"a-1": serving})
     assert judge(Known(found, rates={"slow": 10.0})).sentence == (
         "Warning: route slow: more is due than its max_rate of 10/s lets out. Held: 9, the oldest for 54s. "
         "Paused: bills (held: 3)."
