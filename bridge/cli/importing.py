@@ -128,3 +128,4 @@ def _report(output: Output, found: Imported, dry_run: bool) -> None:
         )
     if dry_run:
         say("Nothing was changed, because of --dry-run.")
+        say("Which messages were delivered after the export is not known. They are among the parked ones above.")

@@ -1,4 +1,5 @@
-"""The health paths. They need no token, and name nothing to a caller without one.
+"""The health paths. They need no token, and name nothing to a caller without one. A route that does not exist is 404
+to every caller: a typo in a probe would look like a route that is ready.
 
 /livez is judged by progress alone: a server that is away must not make a supervisor restart the bridge. /readyz asks
 for every connection. One judgement makes its status and its sentence, and the page has the same sentence.
@@ -57,7 +58,7 @@ def health_routes(settings: Settings, processes: Processes, judge: Judge) -> API
     async def readyz(
         request: Request, verbose: Annotated[str | None, Query()] = None, route: Annotated[str | None, Query()] = None
     ) -> Response:
-        if route is not None and route not in settings.routes and known(request):
+        if route is not None and route not in settings.routes:
             return PlainTextResponse("There is no such route.\n", 404)
         overall = await judge()
         found = unready(overall, route)

@@ -18,6 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from bridge import __version__
 from bridge.app.canaries import CanaryState
+from bridge.core.errors import StoreUnavailable, Unreachable
 from bridge.desk.numbers import Stats
 from bridge.desk.past import coarse, percentile_class_ms, percentile_ms, summed
 from bridge.desk.protocol import Desk
@@ -28,7 +29,7 @@ from bridge.http.routes import all_routes
 from bridge.http.schemas import Anything, Me, StatusFacts, Timeline, TimelineQuery, problems
 from bridge.operate.describe import instances_of, memory_of
 from bridge.operate.documents import StatsFacts
-from bridge.operate.verdict import InstanceVerdict, shown_overdue
+from bridge.operate.verdict import InstanceVerdict, Known, judge, shown_overdue
 from bridge.settings.process_plan import is_canary
 from bridge.telemetry.printable import as_sentence
 
@@ -58,7 +59,12 @@ async def status(here: Here, who: Who, routes: bool = False) -> Response:
     shown = await facts(here, who.role)
     if routes:
         if not (shown["age_s"] and here.last_routes):
-            here.last_routes = await all_routes(here, who)
+            try:
+                here.last_routes = await all_routes(here, who)
+            except Unreachable as error:  # it fell silent after the numbers
+                away = judge(Known(away=str(error)))
+                verdict = {"well": away.well, "level": away.level.value, "sentence": away.sentence}
+                raise Problem(503, away.sentence, {"Retry-After": "2"}, **shown | verdict) from error
         shown["routes"] = [route.as_dict() for route in here.last_routes]
     return reply(shown)
 
@@ -87,7 +93,7 @@ async def facts(here: Backend, role: Role) -> dict[str, Any]:
         found = Stats(int(time.time() * 1000), 0, 0, 0, 0, None, {}, {}, ())
     else:
         fresh_s = math.inf if overall.age_s else _FRESH_S  # a process that is busy does not ask for more
-        with suppress(TimeoutError):  # a store that has just fallen silent: the next overview says so
+        with suppress(TimeoutError, StoreUnavailable):  # a store that has just fallen silent: the next overview says so
             more = await here.kept.get("recent", fresh_s, partial(_recent, here, found), _RECENT_S)
     more["due_5m"] = min(more["due_5m"], found.waiting)  # it was counted a moment later
     per_s = here.rates.per_second(found.ever, time.monotonic())

@@ -289,6 +289,23 @@ async def test_an_overview_shows_the_last_lateness_while_the_store_takes_long_fo
     assert after["lateness"] == before["lateness"]
 
 
+async def test_an_overview_of_a_store_that_falls_silent_meanwhile_has_the_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("Redis does not answer")
+
+    async with api() as client:
+        monkeypatch.setattr(status, "_recent", away)
+        told = await client.client.get("/api/v1/status")
+        assert (told.status_code, told.json()["lateness"]["p99_ms"]) == (200, None)
+        monkeypatch.setattr(status, "all_routes", away)
+        told = await client.client.get("/api/v1/status?routes=true")
+        shown = told.json()
+    assert (told.status_code, shown["detail"]) == (503, "Trouble: Redis does not answer.")
+    assert (shown["sentence"], shown["well"], shown["level"]) == (shown["detail"], False, "FAIL")
+
+
 async def test_a_probe_does_not_fail_over_looks_that_take_a_moment_longer_than_it_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
