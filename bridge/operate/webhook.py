@@ -13,6 +13,7 @@ import hmac
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -23,9 +24,11 @@ import httpx
 import structlog
 
 from bridge.core.errors import PostdateError, StoreFull, StoreUnavailable
+from bridge.core.state import State
 from bridge.delay.duration import write_age, write_duration, write_moment
 from bridge.desk.numbers import SAME_LOSS_MS, Stats
 from bridge.desk.protocol import Desk
+from bridge.desk.rows import Cursor, Filter
 from bridge.operate.verdict import LATE_MS, Known, few, judge
 from bridge.settings import Webhook
 from bridge.telemetry.printable import as_sentence
@@ -47,6 +50,8 @@ _LOSS_MS = 3_600_000
 #: messages are late before they are reported as overdue. For how long a full store takes each lease before it has room:
 #: at its limit, small writes succeed now and then.
 _LASTS_S = 5.0
+#: A report names the routes and reasons of as many new dead letters.
+_DEAD_MAX = 500
 #: The instances of one process die together, and each store removes its own: they are one report.
 _TOGETHER_S = 3.0
 #: Parts of a server without which nothing passes. Other subjects are warnings, or have a report of their own.
@@ -136,10 +141,17 @@ def servers_in_trouble(found: Stats) -> dict[str, str]:
 
 
 def news_of(
-    before: LastReport, now: LastReport, found: Stats, troubles: Mapping[str, str], full: str, after_ms: int
+    before: LastReport,
+    now: LastReport,
+    found: Stats,
+    troubles: Mapping[str, str],
+    full: str,
+    after_ms: int,
+    dead: str = "",
 ) -> list[News]:
     """Return what changed since ``before``, for the instance that leads. ``troubles`` has the sentences of the servers,
-    ``full`` that of a full store. Overdue are routes with messages that were due ``after_ms`` ago. Pure."""
+    ``full`` that of a full store, ``dead`` the routes and reasons of new dead letters. Overdue are routes with messages
+    that were due ``after_ms`` ago. Pure."""
     news = [*_of_store(before, now, full), *_of_loss(before, now, found)]
     for server in sorted(now.servers - before.servers):
         news.append(News(server, as_sentence(troubles[server])))
@@ -147,7 +159,7 @@ def news_of(
         news.append(News(server, _OVER[server]))
     if now.instances_lost > before.instances_lost and before.dead_ever is not None and found.lost:
         news.append(News("instances", as_sentence(found.lost_warning)))
-    return [*news, *_of_messages(before, now, found, after_ms)]
+    return [*news, *_of_messages(before, now, found, after_ms, dead)]
 
 
 def report_on(
@@ -195,9 +207,18 @@ def _new_dead(before: LastReport, now: LastReport) -> int:
     return now.dead_ever - before.dead_ever if now.dead_ever and before.dead_ever is not None else 0
 
 
-def _of_messages(before: LastReport, now: LastReport, found: Stats, after_ms: int) -> Iterator[News]:
+def by_route_and_reason(counts: Counter[tuple[str, str]], new_dead: int) -> str:
+    """Return the routes and reasons of new dead letters; "" if none is known. Pure."""
+    words = [f"{route} {reason} ({count})" for (route, reason), count in counts.most_common()]
+    label = "By route and reason" if counts.total() == new_dead else "Among them"
+    return f" {label}: {few(words)}." if words else ""
+
+
+def _of_messages(before: LastReport, now: LastReport, found: Stats, after_ms: int, dead: str) -> Iterator[News]:
     if (new_dead := _new_dead(before, now)) > 0:
-        yield News("dead", f"New dead letters: {new_dead}, {found.dead} in all. See `postdate list --state dead`.")
+        yield News(
+            "dead", f"New dead letters: {new_dead}, {found.dead} in all.{dead} See `postdate list --state dead`."
+        )
     if now.overdue and not before.overdue:
         oldest = write_age(found.oldest_overdue_ms)
         late = sorted(
@@ -265,6 +286,8 @@ class WebhookReporter:
         self._sent_at: dict[str, float] = {}
         #: The servers in trouble, and since when.
         self._since: dict[str, float] = {}
+        #: The store's moment of the last look after which nothing was left to report.
+        self._done_ms: int | None = None
         #: How many instances were lost at the last look, and when that number last changed.
         self._lost: tuple[int, float] | None = None
         #: Since when each look has found messages that are late.
@@ -307,14 +330,28 @@ class WebhookReporter:
             now = now._replace(overdue=False)
         if self._more_may_be_lost(found):
             now = now._replace(instances_lost=before.instances_lost)
-        news = news_of(before, now, found, troubles, full, after_ms) if leads else list(_of_store(before, now, full))
+        dead = await self._dead(desk, _new_dead(before, now)) if leads else ""
+        own = list(_of_store(before, now, full))
+        news = news_of(before, now, found, troubles, full, after_ms, dead) if leads else own
         report = report_on(news, before, now, found, self._instance)
         if report is None or await self._sent(report, {kind for kind, _ in news}):
-            self._reported = now
+            self._reported, self._done_ms = now, found.now_ms
             if leads and now.noted() != found.reported:
                 with suppress(StoreUnavailable):
                     await desk.note_reported(now.noted())
         return True
+
+    async def _dead(self, desk: Desk, new_dead: int) -> str:
+        """Return the routes and reasons of the dead letters since the last look that left nothing to report."""
+        counts: Counter[tuple[str, str]] = Counter()
+        if new_dead > 0 and self._done_ms is not None:
+            with suppress(StoreUnavailable, TimeoutError):  # then the report has their number alone
+                async with asyncio.timeout(_SOON_S):
+                    async for row in desk.rows(State.DEAD, Filter(), Cursor(self._done_ms, b"")):
+                        counts[row.route, row.reason.partition(":")[0] or "unknown"] += 1
+                        if counts.total() >= min(new_dead, _DEAD_MAX):
+                            break
+        return by_route_and_reason(counts, new_dead)
 
     async def _lead(self, desk: Desk) -> tuple[bool, str]:
         """Return whether this instance reports what is stored, and why the store has no room even for its lease."""

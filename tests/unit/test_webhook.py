@@ -8,6 +8,7 @@ import json
 import logging
 import re
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +26,14 @@ from bridge.operate.webhook import (
     LastReport,
     WebhookReporter,
     _of_store,
+    by_route_and_reason,
     news_of,
     report_on,
     reported,
     servers_in_trouble,
 )
+from bridge.parking.envelope import seal
+from bridge.parking.identity import Ids
 from bridge.settings import Log, Webhook
 from bridge.telemetry import logs
 
@@ -199,6 +203,34 @@ class TestSending:
         await self.turn()
         await self.turn()
         assert [alert["dead_letters"] for alert in self.sent] == [{"new": 1, "total": 5}]
+
+    async def test_new_dead_letters_are_named_by_route_and_reason(self) -> None:
+        store = MemoryStore(self.memory, "a")
+        ids, dead = Ids("aaaaaa"), CALM.ever["dead"]
+        for *reasons, words in (
+            ("too_large: over 1 MB", "orders too_large (1)"),
+            (
+                "unroutable: no queue",
+                "too_large: over 1 MB",
+                "unroutable: no queue",
+                "orders unroutable (2), orders too_large (1)",
+            ),
+        ):
+            self.found = replace(self.found, now_ms=store.clock.now_ms())
+            await self.turn()
+            await asyncio.sleep(0.002)  # the store's clock goes on
+            for reason in reasons:
+                message_id = ids.next(now_ms := store.clock.now_ms(), 0)
+                envelope = seal(now_ms, now_ms, b"orders", b"", b"", b"x")
+                await store.reject(0, store.new_token(), [(message_id, envelope, reason)])
+            dead += len(reasons)
+            self.found = replace(self.found, dead=dead, ever={"dead": dead})
+            self.now_s += 100
+            await self.turn()
+            text = f"New dead letters: {len(reasons)}, {dead} in all. By route and reason: {words}. See "
+            assert text in self.sent[-1]["text"]
+        partly = by_route_and_reason(Counter({("orders", "unroutable"): 500}), 900)
+        assert partly == " Among them: orders unroutable (500)."
 
     async def test_the_instances_of_a_process_that_died_are_one_report(self) -> None:
         await self.turn()
