@@ -64,9 +64,9 @@ To add
 - a filter of a list: ``desk/rows.py``, ``operate/find.py``, ``MessageFilter`` in ``http/schemas.py``,
   ``cli/filters.py``, ``cli/listing.py`` if the history lacks it, ``page/messages.js``, ``page/verbs.js`` (``OPTIONS``)
 - a trouble of an instance: ``Health.say`` with a ``Subject`` where it is noticed, and its row in
-  ``deploy/messages.md``; its rank among troubles: ``_rank`` in ``operate/verdict.py``; whether the webhook reports it:
-  ``_PARTS`` and ``_SERVERS`` in ``operate/webhook.py``; whether /readyz fails: ``telemetry/subject.py`` and
-  ``process/service.py``
+  ``deploy/messages.md``; its rank among troubles: ``_rank`` in ``operate/verdict.py``; whether several are one:
+  ``operate/faults.py``; whether the webhook reports it: ``_PARTS`` and ``_SERVERS`` in ``operate/webhook.py``; whether
+  it makes messages late, or fails /readyz: ``telemetry/subject.py`` and ``process/service.py``
 - a log line: ``log.warning`` where it happens (``telemetry/notices`` bounds repeats), its row in
   ``deploy/messages.md``
 - a move of a message: ``core/state.py``, a script in ``adapters/redis/lua/moves/`` and its call in ``store.py`` or

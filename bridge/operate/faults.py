@@ -55,7 +55,9 @@ def _one_database(faults: Sequence[Fault]) -> list[Fault]:
     order = [str(STORE_PARK), *_OF_DATABASE]
     first = min(group, key=lambda fault: order.index(fault.subject))
     kept = (fault for fault in faults if fault is first or fault not in group)
-    return [fault._replace(instance=_names(group)) if fault is first else fault for fault in kept]
+    subject = _OF_DATABASE[0] if first.subject == str(STORE_PARK) else first.subject  # the webhook reports the journal
+    whole = first._replace(instance=_names(group), subject=subject)
+    return [whole if fault is first else fault for fault in kept]
 
 
 def _names(faults: Iterable[Fault]) -> str:

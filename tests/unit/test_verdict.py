@@ -439,7 +439,7 @@ def test_a_database_that_is_away_is_one_trouble_whatever_the_instances_say() -> 
     assert overall.sentence == f"Trouble: {lacks.format('1,000', 'database is locked')}."
     before = {"store park": "nothing is parked: the journal: database is locked", "journal moves": a["journal moves"]}
     (fault,) = judge(Known(heard(a=before, b={"journal moves": "the journal is 9s behind the store"}))).faults
-    assert (fault.instance, fault.subject) == ("a, b", "store park")
+    assert fault == ("a, b", "journal write", before["store park"]), "the webhook reports it by its server"
     restore = {"journal write": a["journal write"], "journal restore": "Redis lacks messages"}
     assert len(judge(Known(heard(a=restore))).faults) == 2, "a loss is another trouble"
 
