@@ -12,7 +12,7 @@ from bridge.desk.clock_step import ClockStep
 from bridge.desk.numbers import RouteStats, ServerMemory, Stats, together
 from bridge.desk.severity import Severity
 from bridge.operate.verdict import STALE_S, STARTING, STOPPING, InstanceState, Known, LocalReport, judge, shown_overdue
-from bridge.telemetry.health import WELL
+from bridge.telemetry.health import WELL, waits_after_refusal
 
 RUNNING = {"able": True, "health": WELL, "shards": [0, 1], "routes": ["orders"]}
 CALM = Stats(10_000, 5, 0, 0, 0, 70_000, {}, {"a-1": RUNNING}, ())
@@ -670,9 +670,7 @@ def test_late_messages_are_no_second_trouble_beside_what_makes_them_late(subject
 
 def test_an_instance_shows_no_late_messages_that_another_sentence_explains() -> None:
     refused = replace(late(18_000), refused=2, by_route={"orders": RouteStats(5, refused=2, oldest_overdue_ms=18_000)})
-    waits = {
-        "route orders": "messages of route orders wait for their next try after a refusal, the last one as no_queue"
-    }
+    waits = {"route orders": f"{waits_after_refusal('orders')}, the last one as no_queue"}
     troubles = {**waits, "overdue": "the oldest overdue message was due 13s ago"}
     for reports in ({"a-1": troubles}, {"a-1": waits, "b-2": {"overdue": troubles["overdue"]}}):
         overall = judge(Known(replace(refused, instances=heard(**reports).instances)))

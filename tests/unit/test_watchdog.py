@@ -128,7 +128,7 @@ async def test_a_single_message_that_the_broker_does_not_confirm_is_trouble_howe
     await house.deliver()
     later = time.monotonic() + 100
     with patch.object(time, "monotonic", lambda: later):
-        assert "published messages: 1, the oldest for 100s" in watched.troubles()["confirms"]
+        assert "published messages: 1, the oldest for 1m 40s" in watched.troubles()["confirms"]
     house.clock.advance(100_000)
     watched.troubles()
     assert watched.watch.overdue_s == pytest.approx(100, abs=0.1)
