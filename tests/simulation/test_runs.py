@@ -88,6 +88,7 @@ FOUND_WITH_A_JOURNAL = (
     9018213,
     9040232,
     9045003,
+    9054187,
     1044907943259,
 )
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.

@@ -51,8 +51,9 @@ def _look_at_tiers(world: World) -> None:
     ]
     if neither:  # the row of an instance that died, while another one parked the same record
         whole = [(key, row.message) for key, row in rows.items() if row.message.envelope]
-        ended = [(key, message) for key, message in whole if message.state.ended or key in left]
-        elsewhere = {*kept.values(), *(world.number_of(key, message.envelope) for key, message in ended)}
+        # One that is lost is in no tier either, and a restore chooses one of its rows.
+        others = [(key, row) for key, row in whole if row.state.ended or key in left or key in world.missing]
+        elsewhere = {*kept.values(), *(world.number_of(key, message.envelope) for key, message in others)}
         if world.turns_lost:  # a restore filled a store that was emptied meanwhile: what left first is in no log
             elsewhere |= {arrival.number for arrival in world.broker.arrived}
         neither = [number for number in neither if number not in elsewhere and not world.behind_its_row(number)]
