@@ -119,7 +119,7 @@ def test_an_intake_queue_that_is_deleted_is_missed_aloud_and_consumed_again_afte
     line.setup()
     bridge.wait_log("well again")
     bridge.wait_health(f"the intake queue {line.intake} of route orders was deleted at ")
-    bridge.wait_health(", and new messages are delayed")
+    bridge.wait_health(", when it was declared again: delayed messages were delivered at once")
     ledger = open_ledger(line)
     ledger.produce(RATE, (0, 500), count=200)
     ledger.produced()
