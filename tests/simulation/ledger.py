@@ -86,9 +86,13 @@ class Ledger:
 
     def undone_after(self, at_s: float) -> bool:
         """Return whether the store may have lost what happened at this moment, or a claim just before it: its instance
-        still has the message, and sends it whatever was ordered since."""
-        undone = self.world.undone
-        return any(lost.from_s - _NOTICED_S <= at_s <= lost.until_s + _NOTICED_S for lost in undone)
+        still has the message, and sends it whatever was ordered since, once the broker takes it."""
+        after_s = _NOTICED_S + self.lasts_s("broker")
+        return any(lost.from_s - _NOTICED_S <= at_s <= lost.until_s + after_s for lost in self.world.undone)
+
+    def lasts_s(self, *kinds: str) -> float:
+        """Return for how long faults of these kinds may hold up what is under way."""
+        return sum(fault.for_s for fault in self.plan.faults if fault.kind.startswith(kinds))
 
     def died_together(self, number: int) -> bool:
         """Return whether the store lost a message while its row died with the process that parked it: it was written
@@ -280,12 +284,14 @@ def _copies(ledger: Ledger) -> Iterator[str]:
 
 
 def _outside_of_losses(ledger: Ledger, twice: Mapping[int, list[Arrived]]) -> list[int]:
-    """Return what came again under its id, although it left well before a loss or after it: the journal knew that. Only
-    where nothing else makes copies. A loss during a restore takes its turn, and another restore may do the same."""
+    """Return what came again under its id, although it left well before a loss or after it: the journal knew that,
+    unless the store was away. Only where nothing else makes copies. A loss during a restore takes its turn, and another
+    restore may do the same."""
     windows = (COPIES_AFTER | COPIES_OF_A_QUEUE) - set(UNDOING)
     if ledger.shaky() or not windows.isdisjoint(ledger.kinds):
         return []
-    spans = [(lost.from_s - _NOTICED_S, lost.at_s + _NOTICED_S) for lost in ledger.world.undone]
+    before_s = _NOTICED_S + ledger.lasts_s("store away", "store frozen", "store slow")
+    spans = [(lost.from_s - before_s, lost.at_s + _NOTICED_S) for lost in ledger.world.undone]
     for at_s, process in ledger.world.turns_lost if len(ledger.world.restores) > 1 else ():
         end_s = ledger.world.restored_s.get(process.name, process.still_s if process.killed else inf)
         spans.append((at_s, end_s + _NOTICED_S))

@@ -47,6 +47,7 @@ FOUND = (
     40378,
     71022,
     115063,
+    123799,
     3001063,
     3006410,
     8002183,
@@ -89,6 +90,7 @@ FOUND_WITH_A_JOURNAL = (
     9040232,
     9045003,
     9054187,
+    9065133,
     1044907943259,
 )
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.
