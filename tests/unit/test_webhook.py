@@ -216,9 +216,10 @@ class TestSending:
                 "orders unroutable (2), orders too_large (1)",
             ),
         ):
+            await asyncio.sleep(0.002)  # the store's clock goes on
             self.found = replace(self.found, now_ms=store.clock.now_ms())
             await self.turn()
-            await asyncio.sleep(0.002)  # the store's clock goes on
+            await asyncio.sleep(0.002)
             for reason in reasons:
                 message_id = ids.next(now_ms := store.clock.now_ms(), 0)
                 envelope = seal(now_ms, now_ms, b"orders", b"", b"", b"x")
