@@ -59,7 +59,7 @@ def check_all(settings: Settings, before: Sequence[Settings] = (), trouble: Trou
     drained = routes_that(found.orders, RouteState.DRAINING) if found is not None else frozenset()
     return [
         *_settings(settings),
-        *_stores(settings, trouble),
+        *_stores(settings, found, trouble),
         *_journals(settings),
         *_brokers(settings, before, drained),
         *(judged_orders(found, _drained(settings, drained)) if found is not None else ()),
@@ -90,14 +90,14 @@ def _settings(settings: Settings) -> Iterator[CheckResult]:
 # -- stores -----------------------------------------------------------------------------------------------------------
 
 
-def _stores(settings: Settings, trouble: Trouble) -> Iterator[CheckResult]:
+def _stores(settings: Settings, found: Stats | None, trouble: Trouble) -> Iterator[CheckResult]:
     yield from _unused_stores(settings)
     yield from _strays(settings)
     if not settings.uses_store:
         return
     try:
         inspected = inspect_store(settings)
-        stats = at_desk(settings, lambda desk: desk.stats()) if inspected.instances else None
+        stats = (found or at_desk(settings, lambda desk: desk.stats())) if inspected.instances else None
     except PostdateError as error:
         yield failed("store", error)
         return

@@ -141,7 +141,7 @@ class TestState:
         monkeypatch.setattr("bridge.operate.check._strays", lambda _: [])
         settings = Settings(routes=ROUTES)
         for trouble, level in ((fail, "FAIL"), (warn, "WARN")):
-            assert levels(list(_stores(settings, trouble))) == ["OK", level]
+            assert levels(list(_stores(settings, None, trouble))) == ["OK", level]
 
     def test_a_loss_that_is_a_trouble_fails_in_doctor_and_check_warns(self, monkeypatch: pytest.MonkeyPatch) -> None:
         found = Inspection(["a replica"], "Redis was emptied", 1)
@@ -149,14 +149,14 @@ class TestState:
         monkeypatch.setattr("bridge.operate.check.at_desk", lambda *_: CALM)
         monkeypatch.setattr("bridge.operate.check._strays", lambda _: [])
         for trouble, level in ((fail, "FAIL"), (warn, "WARN")):
-            judged = levels(list(_stores(Settings(routes=ROUTES), trouble)))
+            judged = levels(list(_stores(Settings(routes=ROUTES), None, trouble)))
             assert judged == ["OK", "WARN", level, "OK", "OK"]
 
     def test_a_loss_of_two_stores_is_said_in_the_words_of_the_verdict(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("bridge.operate.check.inspect_store", lambda _: Inspection([], "each store's own words", 1))
         monkeypatch.setattr("bridge.operate.check.at_desk", lambda *_: replace(CALM, loss="lost in all: about 12"))
         monkeypatch.setattr("bridge.operate.check._strays", lambda _: [])
-        texts = [result.text for result in _stores(Settings(routes=ROUTES), warn)]
+        texts = [result.text for result in _stores(Settings(routes=ROUTES), None, warn)]
         assert "lost in all: about 12" in texts
         assert "each store's own words" not in texts
 
