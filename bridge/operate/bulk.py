@@ -27,6 +27,7 @@ from bridge.operate.documents import DryRun, OperationFacts
 from bridge.operate.find import Criteria, matching, write_cursor
 from bridge.operate.verbs import Verb
 from bridge.parking.identity import ID_BYTES
+from bridge.pipeline.putback import patiently
 
 T = TypeVar("T")
 log = structlog.get_logger("postdate")
@@ -319,22 +320,13 @@ class RunningOperation:
         now_ms = self.facts.started_ms + int((time.monotonic() - self._begun_s) * 1000)
         self.set(state=state, text=text, ended_ms=now_ms)
         entry = logged(end_entry(self.facts)) if self._logs else end_entry(self.facts)
-        await _again(lambda: self.desk.note(entry), tries)
+        await patiently(lambda: self.desk.note(entry), tries)
         async with self._writing:
-            await _again(lambda: self.desk.put_operation(self.facts.id, _kept(self.facts)), tries)
+            await patiently(lambda: self.desk.put_operation(self.facts.id, _kept(self.facts)), tries)
 
     def set(self, **changed: Any) -> None:
         """Change what is known of the operation."""
         self.facts = self.facts.model_copy(update=changed)
-
-
-async def _again(call: Callable[[], Awaitable[None]], tries: int) -> None:
-    for _ in range(tries):
-        try:
-            return await call()
-        except StoreUnavailable:
-            await asyncio.sleep(1)
-    return await call()
 
 
 class VerbWork:

@@ -113,19 +113,19 @@ class PutBack:
         """Put a batch back, and return what became of each message. Records of one log come in their order. Raises
         ``StoreUnavailable`` after two minutes."""
         self._fates = {}
-        now_ms = await self._patiently(self._desk.now_ms)
+        now_ms = await patiently(self._desk.now_ms)
         wanted = [kept for message in messages if (kept := self._judged(message, now_ms))]
-        taken, guarded, replaced = await self._patiently(lambda: self._look_up(wanted))
+        taken, guarded, replaced = await patiently(lambda: self._look_up(wanted))
         self._count(Fate.KEY_TAKEN, [message for message in wanted if message.id in taken])
         by_shard: dict[int, list[Restorable]] = {}
         for message in wanted:
             if message.id not in taken:
                 by_shard.setdefault(shard_of(message.id), []).append(message)
         if self._dry_run:
-            await self._patiently(lambda: self._look(by_shard))
+            await patiently(lambda: self._look(by_shard))
             return self._fates
         if replaced:
-            await self._patiently(lambda: self._store.cancel(list(replaced), False, replaced=True))
+            await patiently(lambda: self._store.cancel(list(replaced), False, replaced=True))
         await self._park(by_shard, guarded)
         for shard, returning in by_shard.items():
             await self._reject(shard, [message for message in returning if message.dead])
@@ -191,7 +191,7 @@ class PutBack:
                 del batches[shard]
 
         while batches:
-            await self._patiently(attempt)
+            await patiently(attempt)
 
     def _batch(self, returning: Sequence[Restorable], guarded: set[bytes]) -> Batch:
         """Return one call. What a producer parks meanwhile under one of the ``guarded`` fields is younger, and stays
@@ -216,7 +216,7 @@ class PutBack:
             return
         rows = [(message.id, message.envelope, message.dead) for message in dead]
         origins, token = [message.origin for message in dead if message.origin], self._store.new_token()
-        before = await self._patiently(lambda: self._store.reject(shard, token, rows, origins))
+        before = await patiently(lambda: self._store.reject(shard, token, rows, origins))
         self._count(Fate.THERE, [message for n, message in enumerate(dead, 1) if n in before])
         self._count(Fate.DEAD, [message for n, message in enumerate(dead, 1) if n not in before])
 
@@ -234,13 +234,15 @@ class PutBack:
         self.counts.update((message.route.decode(), word) for message in messages)
         self._fates.update((message.id, word) for message in messages)
 
-    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        for _ in range(_TRIES):
-            try:
-                return await call()
-            except StoreUnavailable:
-                await asyncio.sleep(1)
-        return await call()
+
+async def patiently(call: Callable[[], Awaitable[T]], tries: int = _TRIES) -> T:
+    """Call, and ``tries`` times again, a second apart, while the store is away. Raises as the last call."""
+    for _ in range(tries):
+        try:
+            return await call()
+        except StoreUnavailable:
+            await asyncio.sleep(1)
+    return await call()
 
 
 def _owns_key(message: Restorable) -> bool:
