@@ -155,7 +155,8 @@ def _warn_of_files(settings: Settings) -> None:
 async def until_signal(work: Coroutine[Any, Any, None]) -> None:
     """Run ``work``. A signal that arrives before ``work`` handles signals itself cancels it, which is a regular end.
 
-    redis-py sometimes swallows a cancellation. So the signal comes again, to whoever handles it then.
+    redis-py sometimes swallows a cancellation. So the signal is raised again after ``_AGAIN_S`` if ``work`` still runs:
+    its handler of that moment gets it.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work)

@@ -88,10 +88,9 @@ class Claim:
 
     Two clocks: ``due_ms`` is Unix milliseconds by the store's clock, as are ``claimed_ms`` (the store's answer to the
     claim), ``published_ms`` (the publisher's pass) and ``let_go_ms`` (the end of a hold by a pause or by ``max_rate``;
-    0 without one). ``lease_ends`` is monotonic seconds of this process, so that no
-    step of a clock makes an expired lease look valid; so is ``sent_s``, when it was published, 0 before that and once
-    it is answered. ``reached`` has a bit for each of several destinations that
-    confirmed the message.
+    0 without one). ``lease_ends`` is monotonic seconds of this process, so that no step of a clock makes an expired
+    lease look valid; so is ``sent_s``, when it was published, 0 before that and once it is answered. ``reached`` has a
+    bit for each of several destinations that confirmed the message.
     """
 
     id: bytes

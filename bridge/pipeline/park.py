@@ -108,7 +108,7 @@ class Parker:
         self._rounds = 0
         self._failures = 0
         #: Why the store had no room, when it last had none, and when it took messages between two refusals.
-        self._full, self._full_s, self._some_s = "", -math.inf, -math.inf
+        self._full, self._full_s, self._partly_s = "", -math.inf, -math.inf
 
     def follow(self, routes: Mapping[str, RouteRules], recent_max: int) -> None:
         """Use these rules for deliveries from now on. What a removed route has taken in is parked by its own."""
@@ -231,11 +231,11 @@ class Parker:
             self._health.say(STORE_FULL, "")
             return
         if parked:
-            self._some_s = now_s
+            self._partly_s = now_s
         else:
             self._full, self._full_s = error, now_s
-        some = now_s - self._some_s < _FULL_HELD_S
-        text = f"only some messages are parked: {error}" if some else f"nothing is parked: {error}"
+        partly = now_s - self._partly_s < _FULL_HELD_S
+        text = f"only some messages are parked: {error}" if partly else f"nothing is parked: {error}"
         self._health.say(STORE_FULL, text, self._full_s + _FULL_HELD_S - now_s if parked else math.inf, cause="full")
 
 
