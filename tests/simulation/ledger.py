@@ -162,7 +162,8 @@ class Ledger:
         """Return whether a message may be parked after the broker delivered it again: it then gets two ids."""
         if self.plan.kafka:
             return not _UNDONE.isdisjoint(self.kinds)
-        slow = bool(self.plan.slow) or not self.kinds.isdisjoint({"store slow", "store frozen"})
+        slow = bool(self.plan.slow) or self.plan.journal == "before"  # the transaction comes before the call
+        slow = slow or not self.kinds.isdisjoint({"store slow", "store frozen"})
         again = not self.kinds.isdisjoint({"kill", "stop", "source disconnected", "acknowledgements lost"})
         return "freeze" in self.kinds or (slow and again) or not _UNDONE.isdisjoint(self.kinds)
 

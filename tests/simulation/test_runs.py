@@ -91,6 +91,7 @@ FOUND_WITH_A_JOURNAL = (
     9045003,
     9054187,
     9065133,
+    9066528,
     1044907943259,
 )
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.
