@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from math import inf
 
 from bridge.core.journal import Written
@@ -55,6 +56,8 @@ _CLAIMED_AHEAD_MS = 8
 _SLOW_CLAIM_S = 2 * Network.slow_s
 #: A process notices a step of the store's clock within about a second.
 _NOTICED_S = 3.0
+#: How long a lease lasts, how long a pass over the leases may take, and how long a shard that moves waits for confirms.
+_LEASE_MS, _LOOK_S, _ANSWERED_S = 15_000, 0.1, 30.0
 #: A row is written behind within this time.
 _WRITTEN_S = 1.5
 #: An instance follows an order within about a second.
@@ -267,7 +270,7 @@ def _stepped_back_ms(ledger: Ledger, from_s: float, to_s: float) -> float:
 
 def _copies(ledger: Ledger) -> Iterator[str]:
     """A message arrives once, except in the named windows, and its copies have its id."""
-    twice = {number: rows for number, rows in ledger.arrived.items() if len(rows) > 1}
+    twice = {number: rows for number, rows in ledger.arrived.items() if len(rows) > 1 and not _moved_on(ledger, rows)}
     windows = COPIES_AFTER | (set() if ledger.plan.kafka else COPIES_OF_A_QUEUE)
     if ledger.plan.transactional:
         windows = _UNDONE
@@ -282,6 +285,23 @@ def _copies(ledger: Ledger) -> Iterator[str]:
     hops = 2 if ledger.plan.levels else 1  # what went to a level twice comes back twice, and each may leave twice
     if most > hops * (2 + len(ledger.plan.faults)):
         yield f"more than faults: {most}"
+
+
+def _moved_on(ledger: Ledger, rows: Sequence[Arrived]) -> bool:
+    """Return whether each copy left in a window of its own kind: the shard of a message moved to another instance after
+    30 s without a confirm, or the clock stepped forward by a lease within the look for expired ones."""
+    if ledger.plan.transactional:
+        return False
+    leaps = [at_s for at_s, ms in ledger.world.store.clock.steps if ms >= _LEASE_MS]
+    return all(
+        (
+            row.instance != before.instance
+            and row.sent_s - before.sent_s >= _ANSWERED_S
+            and "broker frozen" in ledger.kinds
+        )
+        or any(before.sent_s <= at_s <= row.sent_s <= at_s + _LOOK_S for at_s in leaps)
+        for before, row in pairwise(sorted(rows, key=lambda row: row.sent_s))
+    )
 
 
 def _outside_of_losses(ledger: Ledger, twice: Mapping[int, list[Arrived]]) -> list[int]:

@@ -54,6 +54,8 @@ FOUND = (
     655945691178,
     1864100102,
     1795703560310,
+    128070,
+    129703,
 )
 #: Seeds with a journal that showed something once.
 FOUND_WITH_A_JOURNAL = (
