@@ -163,7 +163,13 @@ class Claimer:
         """Wait for room, a second at most: the loop has to hand over shards even without room."""
         if min(self._room()) <= 0 and not await self._wake.wait_for_room():
             self.passed_at = time.monotonic()  # this loop is alive; sink and settler report what is wrong
+            self._asks_nothing()
         return min(self._room()) > 0
+
+    def _asks_nothing(self) -> None:
+        """Forget which shards did not answer: without room or shards this loop would never learn that they do."""
+        self._away = frozenset()
+        self._health.say(STORE_CLAIM, "")
 
     def _room(self) -> tuple[int, int]:
         messages, size = self._publisher.room()
@@ -183,6 +189,8 @@ class Claimer:
             shards = turn.open(self._wake.awake(self._leases.claimable()) if idle else self._wake.due())
             if idle:
                 self.passed_at = time.monotonic()
+                if not self._leases.shards():
+                    self._asks_nothing()
             if turn.failed and not shards:
                 self._note(frozenset(), turn.failed)
             share = self._share(shards)

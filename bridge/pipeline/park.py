@@ -222,6 +222,7 @@ class Parker:
                 self._metrics.park_s.add(time.monotonic() - began_s)
                 return
         self._gave_up = self._stopping and failed
+        self._health.say(STORE_PARK, "")  # this loop asks nothing now; others do
         self._source.drop(list(parking.pending()))
 
     def _say_full(self, error: str, parked: bool) -> None:
@@ -236,7 +237,7 @@ class Parker:
             self._full, self._full_s = error, now_s
         partly = now_s - self._partly_s < _FULL_HELD_S
         text = f"only some messages are parked: {error}" if partly else f"nothing is parked: {error}"
-        self._health.say(STORE_FULL, text, self._full_s + _FULL_HELD_S - now_s if parked else math.inf, cause="full")
+        self._health.say(STORE_FULL, text, self._full_s + _FULL_HELD_S - now_s, cause="full")
 
 
 def _would_wait(step: Step) -> bool:

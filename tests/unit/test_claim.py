@@ -20,7 +20,7 @@ from bridge.core.ports import Met
 from bridge.parking.identity import shard_for
 from bridge.pipeline.claim import ClaimRules, next_claim_max
 from bridge.telemetry.health import WELL
-from bridge.telemetry.subject import STORE_CLAIM
+from bridge.telemetry.subject import STORE, STORE_CLAIM
 from tests.unit.house import DRAIN_MS, LEASE_MS, RULES, SHARDS, House, turns
 
 HOUR_MS = 3_600_000
@@ -382,6 +382,26 @@ async def test_the_loop_goes_on_when_the_store_is_back(monkeypatch: pytest.Monke
         async with asyncio.timeout(5):
             while house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
                 await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("why", ["no room at the broker", "no shard to drain"])
+async def test_a_loop_that_has_nothing_to_claim_for_calls_no_store_away(why: str) -> None:
+    """Redis and the broker stood still together, and Redis answers again: only the broker is away."""
+    house = await filled(3)
+    house.memory.away = "the store is away"
+    async with running(house):
+        async with asyncio.timeout(5):
+            while STORE_CLAIM not in house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
+                await asyncio.sleep(0.001)
+        if why == "no room at the broker":
+            house.sink.connected = False
+        else:
+            house.leases.take_over(frozenset())
+        house.memory.away = ""
+        house.health.answered(STORE)
+        async with asyncio.timeout(5):
+            while house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
+                await asyncio.sleep(0.01)
 
 
 async def test_the_loop_goes_on_when_the_sink_has_room_again() -> None:

@@ -400,6 +400,22 @@ async def test_a_store_at_its_limit_is_one_trouble_until_it_has_refused_nothing_
 
 
 @pytest.mark.usefixtures("leaping_time")
+async def test_a_store_is_called_full_for_some_seconds_after_the_broker_took_its_messages_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = House()
+    house.memory.full = True
+    house.publish("a", 0)
+    parking = asyncio.create_task(house.park())
+    await asyncio.sleep(9)
+    house.source.lose_connection()
+    await parking
+    assert STORE_FULL in house.health.troubles()
+    monkeypatch.setattr(house.health, "_now", lambda: time.monotonic() + 6)
+    assert house.health.troubles() == {}
+
+
+@pytest.mark.usefixtures("leaping_time")
 async def test_a_store_that_was_full_for_long_takes_all_within_a_second_of_having_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -426,9 +442,11 @@ async def test_deliveries_of_a_lost_connection_are_dropped_once_and_parked_when_
         house.publish(f"{number}", HOUR_MS, order_key=str(number))
     parking = asyncio.create_task(house.park())
     await turns(20)
+    assert STORE_PARK in house.health.troubles()
     house.source.lose_connection()
     await asyncio.wait_for(parking, 5)
     assert house.parked() == 0
+    assert house.health.troubles() == {}, "nothing is to be parked now, and other loops ask the store"
     house.memory.away = ""
     await house.park()
     assert (house.source.left(), house.parked()) == (0, 3)
