@@ -198,7 +198,7 @@ class SearchResult(Document):
     """What a search found."""
 
     found: list[MessageFacts]
-    text: str = Field(description='"" or "not seen in the last 24 h"')
+    text: str = Field(description='"", "not seen in the last 24 h", or that too many messages have the key')
     now_ms: int | None = None
 
 

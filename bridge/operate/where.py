@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from bridge.core.ports import Found
 from bridge.delay.duration import write_moment
 from bridge.desk.past import PastFilter
 from bridge.desk.protocol import Desk
@@ -17,11 +18,13 @@ from bridge.parking.identity import shard_of
 _READ_BYTES, _FOUND_MAX = 1024, 50
 #: Ids of one command whose end is looked up.
 _EXPLAINED_MAX = 20
+_TOO_MANY = "the key of too many messages to show here: {}. `postdate list --key KEY` lists them"
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
 
 class Whereabouts(NamedTuple):
-    """What is known: messages in the store, entries of the history (newest first), and a text if both are empty."""
+    """What is known: messages in the store, entries of the history (newest first), and a text: where both are empty, or
+    where too many messages have the key."""
 
     rows: list[Row]
     past: list[HistoryRow]
@@ -32,16 +35,18 @@ async def where_is(desk: Desk, routes: Iterable[str], wanted: bytes) -> Whereabo
     """Find messages by id, and by key on these routes. The history is searched on all routes."""
     rows: dict[bytes, Row] = {}
     past: list[HistoryRow] = []
+    unlisted = 0
     with suppress(ValueError):
         shard_of(wanted)
         rows = {row.id: row for row in await desk.look([wanted], _READ_BYTES)}
         past = await _entries(desk, PastFilter(id=wanted))
     if not rows and not past:
-        ids = [message_id for route in routes for message_id in (await desk.find(route, wanted)).ids]
+        ids, unlisted = Found.merged([await desk.find(route, wanted) for route in routes])
         rows = {row.id: row for row in await desk.look(ids[:_FOUND_MAX], _READ_BYTES)}
         past = await _entries(desk, PastFilter(key=wanted))
     past = [entry for entry in past if entry.id not in rows or entry.state is not PastState.DEAD]
-    return Whereabouts(list(rows.values()), past, "" if rows or past else await not_seen(desk))
+    text = _TOO_MANY.format(unlisted) if unlisted else "" if rows or past else await not_seen(desk)
+    return Whereabouts(list(rows.values()), past, text)
 
 
 async def _entries(desk: Desk, wanted: PastFilter) -> list[HistoryRow]:

@@ -6,9 +6,11 @@ import pytest
 
 from adapters.memory import ManualClock, Memory, MemoryStore
 from adapters.memory.memory_desk import MemoryDesk
+from bridge.core.ports import Batch
 from bridge.delay.duration import write_moment
 from bridge.operate.describe import past_of
 from bridge.operate.where import ended, ends, not_seen, where_is
+from bridge.parking.envelope import index_field, seal
 from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow, PastState
 from tests.conformance.desk_rig import MemoryDeskRig
 
@@ -39,6 +41,19 @@ async def test_a_dead_letter_is_found_once() -> None:
     message_id = await rig.bury("unroutable: no queue")
     found = await where_is(rig.desk, [], message_id)
     assert ([row.id for row in found.rows], found.past) == ([message_id], [])
+
+
+async def test_a_key_of_many_messages_is_not_called_unseen() -> None:
+    rig = MemoryDeskRig()
+    batch, field = Batch(rig.store.new_token()), index_field(b"orders", b"load")
+    for _ in range(17):
+        message_id = rig.ids.next(rig.store.clock.now_ms(), 0)
+        batch.messages.append((message_id, 2**42, seal(2**42, 0, b"orders", b"load", b"", b"\1k")))
+        batch.found[field] = batch.found.get(field, b"") + message_id
+    await rig.store.park({0: batch})
+    found = await where_is(rig.desk, ["bills", "orders"], b"load")
+    assert (found.rows, found.past) == ([], [])
+    assert found.text == "the key of too many messages to show here: 17. `postdate list --key KEY` lists them"
 
 
 async def test_an_unknown_message_is_not_seen_for_as_long_as_the_history_reaches() -> None:
