@@ -100,16 +100,22 @@ async def send(store: ParkingStore, ids: Ids, message: Message, message_id: byte
     batch = Batch(store.new_token())
     due_ms = max(message.due_ms, now_ms)
     batch.messages.append((message_id, due_ms, seal(due_ms, now_ms, route, message.key, b"", message.payload)))
+    elsewhere: list[bytes] = []
     if message.key:
         field = index_field(route, message.key)
-        await _clear_key(store, field, shard, message)
+        elsewhere = await _elsewhere(store, field, shard, message)
         # Mode "keep" is refused too: a person who reads "parked" would look for this message.
         mode = "replace" if message.on_same_key == "replace" else "reject"
         batch.keyed.append(Keyed(1, field, mode))
-    answer = (await store.park({shard: batch}))[shard]
-    if isinstance(answer, StoreUnavailable):
+    try:
+        answer = (await store.park({shard: batch}))[shard]
+        if isinstance(answer, StoreUnavailable):
+            raise answer
+        if elsewhere and not answer.rejected:  # not before: what a full store does not park must replace no message
+            await store.cancel(elsewhere, False, replaced=True)
+    except StoreUnavailable as error:
         text = message_id.decode()
-        raise StoreUnavailable(f"{answer}. The message may have been parked. See `postdate show {text}`") from answer
+        raise StoreUnavailable(f"{error}. The message may have been parked. See `postdate show {text}`") from error
     if answer.rejected:
         raise _taken(message)
     return message_id
@@ -121,13 +127,13 @@ def _order(message: Message) -> bytes:
     return message.route.encode() if message.order == "route" else secrets.token_bytes(4)
 
 
-async def _clear_key(store: ParkingStore, field: bytes, shard: int, message: Message) -> None:
-    """Replace or refuse for messages with this key in other shards. The park script sees only its own shard."""
-    elsewhere = [message_id for message_id in (await store.find([field]))[field].ids if shard_of(message_id) != shard]
-    if message.on_same_key == "replace":
-        await store.cancel(elsewhere, False, replaced=True)
-    elif await store.parked(elsewhere):
+async def _elsewhere(store: ParkingStore, field: bytes, shard: int, message: Message) -> list[bytes]:
+    """Return what a message replaces in other shards: the park script sees only its own. Raises ``Refused`` where it
+    may not."""
+    ids = [message_id for message_id in (await store.find([field]))[field].ids if shard_of(message_id) != shard]
+    if message.on_same_key != "replace" and await store.parked(ids):
         raise _taken(message)
+    return ids if message.on_same_key == "replace" else []
 
 
 def _taken(message: Message) -> Refused:

@@ -256,6 +256,20 @@ async def test_a_repeated_request_parks_one_message_and_a_failed_one_is_repeated
         }
 
 
+async def test_a_message_that_is_not_parked_replaces_no_other_with_its_key() -> None:
+    async with api() as client:
+        new = {"route": "orders", "body": "x", "in": "1h", "key": "k"}
+        first = await client.call("POST", "/messages", 201, new | {"routing_key": "0"})
+        client.stores.memory.full = True
+        for number in range(8):  # in several shards
+            await client.call("POST", "/messages", 503, new | {"routing_key": str(number)})
+        client.stores.memory.full = False
+        assert [found["id"] for found in (await client.get("/messages", key="k"))["messages"]] == [first["id"]]
+        for number in range(8):
+            last = await client.call("POST", "/messages", 201, new | {"routing_key": str(number)})
+            assert [found["id"] for found in (await client.get("/messages", key="k"))["messages"]] == [last["id"]]
+
+
 async def test_a_repeated_request_parks_nothing_when_the_history_no_longer_has_its_message() -> None:
     stores = MemoryStores(MemoryStore(Memory(limits=NO_HISTORY)))
     async with api(stores=stores) as client:
