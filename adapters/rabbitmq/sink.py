@@ -245,7 +245,7 @@ class RabbitSink(Generic[L]):
             connection.add_on_connection_blocked_callback(self._on_blocked)
             connection.add_on_connection_unblocked_callback(self._on_unblocked)
             while True:
-                ended = await self._open_channel(link)
+                ended = await self._opened(link)
                 reconnect.worked()
                 self._health.say(_SUBJECT, "")
                 error = await self._until_end(link, ended)
@@ -258,6 +258,18 @@ class RabbitSink(Generic[L]):
             self._on_unblocked()
             self._give_back()
             await link.close()
+
+    async def _opened(self, link: RabbitLink) -> asyncio.Future[BaseException]:
+        """Open a channel. Give up a connection on which RabbitMQ does not answer, unless it blocks publishers."""
+        timeout_s = self._settings.confirm_timeout / 1000
+        opening = asyncio.ensure_future(self._open_channel(link))
+        try:
+            while not (await asyncio.wait((opening,), timeout=timeout_s))[0]:
+                if not self._blocked:
+                    raise BrokerUnavailable(f"RabbitMQ opened no channel for {timeout_s:g} s")
+            return opening.result()
+        finally:
+            opening.cancel()
 
     async def _open_channel(self, link: RabbitLink) -> asyncio.Future[BaseException]:
         channel = await link.channel()

@@ -28,9 +28,10 @@ OUT = Out("orders", frozenset(), drop_user_id=True, audit=False, plugin=False)
 
 
 class FakeChannel:
-    """A channel that confirms at once. The test closes it."""
+    """A channel that confirms at once, after the first ``silent`` times. The test closes it."""
 
     channel_number = 1
+    silent = 0
 
     def add_on_close_callback(self, on_close: Callable[[Any, BaseException], None]) -> None:
         self.on_close = on_close
@@ -39,14 +40,17 @@ class FakeChannel:
         pass
 
     def confirm_delivery(self, _: object, callback: Callable[[object], None]) -> None:
-        callback(spec.Confirm.SelectOk())
+        self.silent -= 1
+        if self.silent < 0:
+            callback(spec.Confirm.SelectOk())
 
 
 class Line:
     """A sink on an open channel."""
 
-    def __init__(self) -> None:
-        self.sink = RabbitSink[Claim](RabbitMQ(), {"orders": OUT}, 1 << 20, Health())
+    def __init__(self, confirm_timeout: str = "30s") -> None:
+        settings = RabbitMQ.model_validate({"confirm_timeout": confirm_timeout})
+        self.sink = RabbitSink[Claim](settings, {"orders": OUT}, 1 << 20, Health())
         self.results: list[Result[Claim]] = []
         self.sink.on_answers(self.results.extend)
         self.channel = FakeChannel()
@@ -153,3 +157,19 @@ async def test_the_largest_message_that_rabbitmq_takes_is_learnt_again_on_each_c
     line.publish(3)
     line.ack(1)
     assert line.results[-1].outcome is Outcome.CONFIRMED
+
+
+async def test_a_channel_that_rabbitmq_does_not_open_in_time_is_opened_on_another_connection() -> None:
+    line = Line("100ms")
+    line.channel.silent = 1
+    await line.open()
+    await line.close()
+
+
+async def test_the_sink_waits_for_a_channel_while_rabbitmq_blocks_publishers() -> None:
+    line = Line("100ms")
+    line.channel.silent, line.sink._blocked = 1, True
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await line.open()
+    await line.close()
