@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bridge.http.access import CSP, Role
+from bridge.http.app import guarded_routes
 from bridge.http.page import based, read_files
 from bridge.operate.describe import past_of
 from bridge.parking.history import HistoryRow, PastState
@@ -147,3 +148,13 @@ def test_the_page_says_what_it_does_not_know() -> None:
     assert overview.index("if (!list) return") < overview.index("The canary is off")
     assert "line.error ? html`<${Unknown} error=${line.error} />`" in overview
     assert "!routes && poll.error && html`<${Unknown} error=${poll.error} />`" in overview
+
+
+def test_the_page_sends_no_parameter_that_the_api_refuses() -> None:
+    reads = [route for route in guarded_routes() if "GET" in route.methods]
+    known = {route.path.removeprefix("/api/v1/"): route._parameters() for route in reads}
+    polls = re.findall(r'usePoll\([^,"]*"([\w/]+)"[^,]*, \{([^}]+)\}', "".join(OWN.values()))
+    assert {path for path, _ in polls} >= {"status", "messages", "search", "timeline"}
+    for path, query in polls:
+        sent = {part.partition(":")[0].strip() for part in query.split(",") if "..." not in part}
+        assert sent <= known[path], path

@@ -147,15 +147,16 @@ function Audit() {
 
 function Doctor() {
   const [run, setRun] = useState(0);
-  const { data, error, stale } = usePoll("doctor", { run: run || "" }, 0);
+  // Another fragment asks again. It is not sent.
+  const { data, error, stale } = usePoll(`doctor#${run}`, {}, 0);
   const list = listOf(data, "findings");
   return html`<${Panel} title="Doctor" tools=${html`<button type="button" disabled=${stale && !error} onClick=${() => setRun(run + 1)}>Check again</button>`}>
     <${Trouble} error=${error} />
     ${!data && !error && html`<p class="dim">Asks the brokers and the store. This takes some seconds.</p>`}
     <ul class="findings">${list.map(
       (one, at) =>
-        html`<li key=${at}><${Badge} is=${String(one.level ?? one.state ?? one.result).toUpperCase()}>${String(one.level ?? one.state ?? one.result).toUpperCase()}</${Badge}>
-      <div><b>${one.subject ?? one.check ?? one.name}</b> ${one.text}${one.advice && html`<${Advice} text=${one.advice} />`}</div></li>`,
+        html`<li key=${at}><${Badge} is=${one.level.toUpperCase()} />
+      <div><b>${one.subject}</b> ${one.text}${one.advice && html`<${Advice} text=${one.advice} />`}</div></li>`,
     )}</ul>
     <p class="dim"><code>deploy/messages.md</code> says what each sentence means, and what to do.</p>
     <${Command} name="Terminal" text="postdate doctor" />
