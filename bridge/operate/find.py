@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import fsdecode
+from sys import maxsize
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from bridge.core.errors import SettingsError
@@ -128,11 +129,10 @@ async def matching(
     desk: Desk, routes: Sequence[str], state: State, wanted: Criteria, after: Cursor | None = None
 ) -> AsyncIterator[tuple[Row, bool]]:
     """Iterate over the messages that are looked at, from the one that follows ``after``, and whether each matches."""
-    listed = await with_key(desk, routes, state, wanted)
+    listed = await with_key(desk, routes, state, wanted, after)
     if listed is not None:
         for row in listed.rows:
-            if after is None or (row.at_ms, row.id) > after:
-                yield row, True
+            yield row, True
         return
     scan = Scan()
     async for row in desk.rows(state, wanted.base.narrow, after):
@@ -143,7 +143,7 @@ async def matching(
 async def page(desk: Desk, state: State, wanted: Criteria, after: Cursor | None, limit: int) -> Page[Row]:
     """Return the next messages of a list that match."""
     found = desk.rows(state, wanted.base.narrow, after)
-    return await _page(found, lambda row: Cursor(row.at_ms, row.id), lambda row: takes(desk, row, wanted), limit)
+    return await _page(found, _place, lambda row: takes(desk, row, wanted), limit)
 
 
 async def past_page(desk: Desk, wanted: PastFilter, after: Cursor | None, limit: int) -> Page[HistoryRow]:
@@ -176,9 +176,11 @@ async def _page(
     return Page(rows, None, scan.seen)
 
 
-async def with_key(desk: Desk, routes: Sequence[str], state: State, wanted: Criteria) -> Page[Row] | None:
-    """Return the messages of a list with a key, through the key index of its route, or of ``routes``; None where it
-    does not list them."""
+async def with_key(
+    desk: Desk, routes: Sequence[str], state: State, wanted: Criteria, after: Cursor | None = None, limit: int = maxsize
+) -> Page[Row] | None:
+    """Return the next messages of a list with a key, through the key index of its route, or of ``routes``; None where
+    it does not list them."""
     key, route = wanted.base.key, wanted.base.route
     names = [route] if route is not None else routes
     if key is None or not names:
@@ -191,7 +193,12 @@ async def with_key(desk: Desk, routes: Sequence[str], state: State, wanted: Crit
         ids += found.ids
     found_rows = await desk.look(ids, SHOWN_BYTES)
     rows = [row for row in found_rows if row.state is state and await takes(desk, row, wanted)]
-    return Page(sorted(rows, key=lambda row: (row.at_ms, row.id)), None, len(ids))
+    left = sorted((row for row in rows if after is None or _place(row) > after), key=_place)
+    return Page(left[:limit], _place(left[limit - 1]) if len(left) > limit else None, len(ids))
+
+
+def _place(row: Row) -> Cursor:
+    return Cursor(row.at_ms, row.id)
 
 
 async def takes(desk: Desk, row: Row, wanted: Criteria) -> bool:

@@ -88,16 +88,16 @@ class LocalOperator:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def page(self, state: State, wanted: Criteria, cursor: str | None, limit: int) -> doc.MessageList:
-        """Return a page. With a key it is the only one, where the key index lists its messages."""
-        desk, wanted = await self._stores.desk(), self._seen(wanted)
+        """Return a page; through the key index where a key is given that it lists."""
+        desk, wanted, after = await self._stores.desk(), self._seen(wanted), find.read_cursor(cursor)
         now_ms = await desk.now_ms()
-        page = None if cursor else await find.with_key(desk, await self._with_key(wanted), state, wanted)
+        page = await find.with_key(desk, await self._with_key(wanted), state, wanted, after, limit)
         if page is None:
-            page = await find.page(desk, state, wanted, find.read_cursor(cursor), limit)
+            page = await find.page(desk, state, wanted, after, limit)
         if not (page.rows or page.after or cursor):
             await self.judge_empty(wanted.base.route)
         return doc.MessageList(
-            messages=[describe.message_of(row) for row in page.rows[:limit]],
+            messages=[describe.message_of(row) for row in page.rows],
             next=find.write_cursor(page.after),
             looked_at=page.looked_at,
             now_ms=now_ms,

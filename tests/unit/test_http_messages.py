@@ -13,12 +13,14 @@ import pytest
 from adapters.memory import Memory, MemoryStore
 from adapters.memory.memory_desk import MemoryDesk
 from adapters.rabbitmq.raw.payload import pack
+from bridge.core.ports import Batch
 from bridge.desk.rows import Row
 from bridge.http import search
 from bridge.http.access import Role
 from bridge.operate import find
 from bridge.operate.describe import headers_of
 from bridge.operate.send import Message, send
+from bridge.parking.envelope import index_field, seal
 from bridge.parking.history import NO_HISTORY
 from bridge.settings import Settings
 from bridge.settings.model import BrokerKind, Route, Ui
@@ -278,6 +280,25 @@ async def test_a_repeated_request_parks_nothing_when_the_history_no_longer_has_i
         await client.call("DELETE", f"/messages/{first['id']}", 200)
         assert await client.call("POST", "/messages", 200, new, Idempotency_Key="abc") == first
         assert (await client.get("/messages"))["messages"] == []
+
+
+async def test_a_page_of_a_key_says_where_the_next_one_begins() -> None:
+    async with api() as client:
+        store, field = client.stores.store, index_field(b"orders", b"load")
+        batch = Batch(store.new_token())
+        for number in range(5):
+            message_id, due_ms = client.stores.ids.next(store.clock.now_ms(), 0), 2**42 + number // 2
+            batch.messages.append((message_id, due_ms, seal(due_ms, 0, b"orders", b"load", b"", b"\1k")))
+            batch.found[field] = batch.found.get(field, b"") + message_id
+        await store.park({0: batch})
+        seen: list[str] = []
+        more: dict[str, Any] = {}
+        while len(seen) < 5:
+            page = await client.get("/messages", key="load", limit=2, **more)
+            seen += [message["id"] for message in page["messages"]]
+            more = {"cursor": page["next"]}
+        assert page["next"] is None
+        assert seen == [message_id.decode() for message_id, *_ in batch.messages]
 
 
 async def test_a_key_without_a_route_finds_messages_of_a_removed_route_too() -> None:
