@@ -158,6 +158,12 @@ class MemoryJournal:
         found = sorted(self._matching(JournalFilter()), key=lambda row: arrival_of(row.id), reverse=True)
         return [replace(row, envelope=b"") for row in found[:limit]]
 
+    async def ended(self, wanted: JournalFilter, limit: int, head: int) -> list[JournalMessage]:
+        self._called()
+        rows = [(row.ended_ms, row.id, row) for row in self._matching(wanted) if row.ended_ms is not None]
+        found = [row for _, _, row in sorted(rows, reverse=True)[:limit]]
+        return [replace(row, envelope=row.envelope[:head], size=len(row.envelope)) for row in found]
+
     async def look(self, ids: Sequence[bytes]) -> dict[bytes, JournalMessage]:
         self._called()
         rows = {key: self.rows[key].message for key in ids if key in self.rows}

@@ -352,6 +352,12 @@ class SqlJournal:
         query = select(*(last.c[fact.name] for fact in _FACTS)).where(*waits)
         return select(query.order_by(last.c.id.desc()).limit(limit).subquery())
 
+    async def ended(self, wanted: JournalFilter, limit: int, head: int) -> list[JournalMessage]:
+        """Return the last rows by the index of ends, in which cold rows come last of all."""
+        envelope = func.substr(MESSAGE.c.envelope, 1, head).label("envelope")
+        query = select(*_FACTS, envelope, _SIZE).where(*self._matching(wanted), MESSAGE.c.ended_ms < COLD_MS)
+        return await self._read(query.order_by(MESSAGE.c.ended_ms.desc(), MESSAGE.c.id.desc()).limit(limit))
+
     async def look(self, ids: Sequence[bytes]) -> dict[bytes, JournalMessage]:
         """Return rows by id. SQLite would use an index on the broker alone, which is why there is a concatenation."""
         found: dict[bytes, JournalMessage] = {}

@@ -169,6 +169,9 @@ class Journal(Protocol):
     async def newest(self, limit: int) -> list[JournalMessage]:
         """Return those of the last arrivals of all priorities that wait, the youngest first, without envelopes."""
 
+    async def ended(self, wanted: JournalFilter, limit: int, head: int) -> list[JournalMessage]:
+        """Return the rows of messages that left the store, the last first, with ``head`` bytes of each envelope."""
+
     async def look(self, ids: Sequence[bytes]) -> dict[bytes, JournalMessage]:
         """Return the rows of those messages that have one, without their envelopes."""
 

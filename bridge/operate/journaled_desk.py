@@ -212,13 +212,13 @@ class JournaledDesk(Desks):
                     yield row
 
     async def _older(self, wanted: PastFilter) -> list[HistoryRow]:
-        if wanted.id is not None:
-            found = [*(await self._journal.look([wanted.id])).values()]
-        elif wanted.key is not None:
-            matching = JournalFilter(_ENDED, wanted.route, wanted.key)
-            found = await self._journal.page(matching, START, _KEY_MAX)
-        else:
+        if wanted.id is None and wanted.key is None:
             return []
+        ids = None if wanted.id is None else (wanted.id,)
+        matching = JournalFilter(_ENDED, wanted.route, wanted.key, ids)
+        found = await self._journal.ended(matching, _KEY_MAX, _ENVELOPE_HEAD)
+        if not found and wanted.id is not None:  # of a message without its envelope only the end is known
+            found = [*(await self._journal.look([wanted.id])).values()]
         rows = [_past(row, self._broker) for row in found if row.state in _ENDED]
         return sorted(rows, key=lambda row: row.ended_ms, reverse=True)
 
@@ -235,6 +235,7 @@ def _place(row: Row) -> Cursor:
 def _past(row: JournalMessage, broker: str) -> HistoryRow:
     """Return a row as an entry of the history. Pure."""
     reason = "overdue at a restore" if row.state is Written.SKIPPED else row.reason
-    state, ended_ms, size = _STATES[row.state], row.ended_ms or 0, len(row.envelope)
+    state, ended_ms = _STATES[row.state], row.ended_ms or 0
+    size = row_of(broker, row.id, State.GONE, 0, row.size, row.envelope, "").size
     moments = row.arrived_ms, row.due_ms, None, None, ended_ms
     return HistoryRow(row.id, row.route, row.key, state, *moments, 0, size, reason, broker)

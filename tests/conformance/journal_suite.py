@@ -252,6 +252,21 @@ class JournalSuite:
         await journal.write(entries)
         assert [row.id for row in await journal.newest(4)] == [written.id for written in entries[:0:-1]]
 
+    async def test_those_that_ended_last_come_first(self, journal: Journal) -> None:
+        entries = [entry(DUE_MS - number, key=b"k") for number in range(4)]
+        waits, cold = entry(key=b"k"), entry(key=b"k")
+        await journal.write([*entries, waits, cold])
+        await journal.shift([cold.id], Written.WAITING, Written.COLD)
+        await journal.record([move(Written.DELIVERED, written, at_ms=DUE_MS + n) for n, written in enumerate(entries)])
+        wanted = JournalFilter((Written.DELIVERED, Written.CANCELLED), "orders", b"k")
+        found = await journal.ended(wanted, 2, 10)
+        assert [row.id for row in found] == [entries[3].id, entries[2].id]
+        assert [(row.envelope, row.size) for row in found] == [
+            (written.envelope[:10], len(written.envelope)) for written in entries[:1:-1]
+        ]
+        by_id = JournalFilter(wanted.states, ids=(entries[0].id, waits.id))
+        assert [row.id for row in await journal.ended(by_id, 2, 10)] == [entries[0].id]
+
     async def test_a_row_goes_to_the_cold_tier_and_comes_back_and_keeps_its_end(self, journal: Journal) -> None:
         written, ended, unknown = entry(key=b"k"), entry(), entry()
         await journal.write([written, ended])

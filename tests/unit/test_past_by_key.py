@@ -54,6 +54,29 @@ async def test_a_page_by_key_has_what_the_journal_alone_knows_and_each_entry_onc
         assert found == ids[::-1]
 
 
+async def test_of_many_messages_with_a_key_the_journal_tells_those_that_ended_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bridge.operate.journaled_desk._KEY_MAX", 2)
+    stores = MemoryStores()
+    stores.kept, stores.journal = journaled(stores, "rabbitmq", stores.spare), stores.spare
+    async with api(stores=stores) as client:
+        ids = []
+        for hours in (4, 1, 2, 3):
+            ids.append(await client.schedule(key="order-1", after=f"{hours}h"))
+            await stores.write()
+            stores.memory.clock.advance(1000)  # type: ignore[attr-defined]
+            await client.call("DELETE", f"/messages/{ids[-1]}")
+        sizes = [row["size"] for row in (await client.get("/messages", state="history", key="order-1"))["messages"]]
+        await stores.write()
+        for shard in stores.memory.shards:
+            shard.history.clear()  # as after history.keep
+        found = (await client.get("/messages", state="history", key="order-1"))["messages"]
+        assert [row["id"] for row in found] == ids[:-3:-1]
+        assert [row["size"] for row in found] == sizes[:2]
+        assert (await client.get(f"/messages/{ids[0]}"))["message"]["size"] == sizes[0]
+
+
 async def test_two_stores_with_one_journal_tell_each_event_once() -> None:
     stores = MemoryStores()
     stores.journal = stores.spare
