@@ -37,6 +37,8 @@ _UNKNOWN_S = 0.05
 _ROOM_S = 1.0
 #: A missing queue or topic is recreated within this time.
 _MENDED_MS = 1000
+#: RabbitMQ's sink tries one message in a second where the destination is refused so, and all routes share its source.
+_OF_DESTINATION = frozenset({ReasonKind.MISSING_EXCHANGE, ReasonKind.FORBIDDEN})
 #: A dead letter to which no reason is added: for one that the broker refuses with it.
 _PLAIN = Bury(None)
 _EARLY = Reason(ReasonKind.EARLY, "a queue where it should have waited was missing, or did not hold it")
@@ -356,10 +358,12 @@ class Relay:
                 self._soon(self._carried(carried.delivery, Bury(refusal.reason)), 0)
 
     def _may_rest(self, carried: Carried, refusal: Refusal) -> bool:
-        """Return whether one more refused message may wait. What was not tried at all always may, and one alone."""
+        """Return whether one more refused message may wait. One alone may, and what was not tried at all: but not for a
+        destination that someone else has to mend."""
         bytes_then = self._resting_bytes + len(carried.delivery.payload)
         room = len(self._resting) < self._limits.refused_max and bytes_then <= self._limits.refused_bytes
-        return refusal.again_ms is not None or not self._resting or room
+        mended = isinstance(carried.move, Hold) or refusal.reason.kind not in _OF_DESTINATION
+        return (refusal.again_ms is not None and mended) or not self._resting or room
 
     def _refused_by_broker(self, carried: Carried, refusal: Refusal) -> None:
         self._refused_routes.refused(self._packing.route_of(carried.delivery), refusal.reason)

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.memory import ManualClock, MemorySink, MemorySource
 from adapters.memory.memory_sink import HOLD
-from bridge.core.message import Delivery, Outcome, Refusal
+from bridge.core.message import Delivery, HeaderValue, Outcome, Refusal
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.delay.header import HeaderRules
 from bridge.delay.levels import Bury, Hold, LevelRules, Move, rounding
@@ -187,6 +187,28 @@ async def test_refused_messages_that_wait_are_bounded_in_bytes_too(start: Start)
         line.source.feed(body, {}, route="orders.due")
     await line.until_accepted(2)
     assert {delivery.payload for delivery in line.source.accepted} == {b"b", b"behind"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "delays", "accepted"),
+    [
+        (ReasonKind.MISSING_EXCHANGE, {}, {b"b", b"c", b"behind"}),
+        (ReasonKind.MISSING_EXCHANGE, {"x-delay": 1000}, {b"behind"}),
+        (ReasonKind.NO_LEADER, {}, {b"behind"}),
+    ],
+)
+async def test_messages_that_wait_untried_are_bounded_where_only_their_consumers_can_mend_it(
+    start: Start, kind: ReasonKind, delays: dict[str, HeaderValue], accepted: set[bytes]
+) -> None:
+    """RabbitMQ's sink tries one of them in a second. A level is declared again, and a broker recovers."""
+    line = start(Line(SLOW, refused_max=3, refused_bytes=10))
+    untried = Refusal(Reason(kind, "not now"), again_ms=60_000)
+    line.sink.script(GONE, untried, untried)
+    for body in (b"a long one", b"b", b"c", b"behind"):
+        line.source.feed(body, delays)
+    await line.until_accepted(len(accepted))
+    await turns()
+    assert {delivery.payload for delivery in line.source.accepted} == accepted
 
 
 async def test_a_level_that_is_gone_is_made_again(start: Start) -> None:
