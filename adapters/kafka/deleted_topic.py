@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 from aiokafka import TopicPartition
 
@@ -19,6 +20,8 @@ from bridge.telemetry.subject import Subject
 
 #: How long the loss is a warning, as that of RabbitMQ's queue is.
 _SHOWN_S = 3600.0
+#: Partitions remembered at most. A topic that is deleted for good stays among them until newer ones push it out.
+_FORMER_MAX = 10_000
 
 
 def recreated(topic: str, route: str, lost: str, now_ms: int, seen_ms: int | None) -> str:
@@ -63,7 +66,11 @@ class DeletedTopics:
 
     def remember(self, parts: Iterable[Partition]) -> None:
         """Keep what was read of partitions that this process has no more."""
-        self._former.update((part.tp, part) for part in parts)
+        for part in parts:
+            self._former.pop(part.tp, None)
+            self._former[part.tp] = part
+        for tp in tuple(islice(self._former, max(0, len(self._former) - _FORMER_MAX))):
+            del self._former[tp]
 
     def former(self) -> set[TopicPartition]:
         """Return the partitions of which it is not known whether their topic still exists."""

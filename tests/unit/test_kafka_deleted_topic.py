@@ -11,7 +11,8 @@ from aiokafka.errors import UnknownTopicOrPartitionError
 
 from adapters.kafka import assignments as assignments_module
 from adapters.kafka.assignments import Assignments
-from adapters.kafka.intake import NEVER, note_of
+from adapters.kafka.deleted_topic import _FORMER_MAX, DeletedTopics
+from adapters.kafka.intake import NEVER, Partition, StartOffset, note_of
 from adapters.kafka.topology.topic_ids import TopicId
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
@@ -170,3 +171,14 @@ async def test_a_topic_of_which_no_end_is_known_is_reported_without_a_number(mon
     (text,) = kafka.reports()
     assert "was deleted and recreated before 20" in text
     assert text.endswith("lost. postdate cannot count them")
+
+
+def test_topics_that_never_come_back_are_forgotten_at_last() -> None:
+    """With a pattern of topics of which each lives for a day, what is remembered must not grow forever."""
+    deleted = DeletedTopics(Health())
+    for day in range(_FORMER_MAX + 2):
+        place = TopicPartition(f"day-{day}.delay", 0)
+        deleted.remember([Partition(place, INTAKE, OLD, StartOffset(None))])  # type: ignore[arg-type]
+    assert len(deleted.former()) == _FORMER_MAX
+    assert deleted.in_absent(f"day-{_FORMER_MAX + 1}.delay", [])
+    assert not deleted.in_absent("day-1.delay", [])
