@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, get_args
 
+import structlog
 from aiokafka import AIOKafkaProducer, TopicPartition, errors
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.metadata import MetadataRequest
@@ -34,8 +35,10 @@ from bridge.core.ports import L, Result
 from bridge.core.reasons import unreadable
 from bridge.settings import Kafka, Partitioner
 from bridge.telemetry.health import Health
-from bridge.telemetry.reconnect import Reconnect, keep_connected
+from bridge.telemetry.reconnect import STEADY_S, Reconnect, keep_connected
 from bridge.telemetry.subject import Subject
+
+log = structlog.get_logger("postdate")
 
 _SUBJECT = Subject("kafka", "publish")
 #: Interval of asking whether any broker answers, and while none does.
@@ -45,6 +48,8 @@ _ANSWER_S = 3.0
 _LOOK_S = 0.5
 #: Pause for a topic that Kafka refused, before a record may try it again.
 _REST_S = 1.0
+#: For this time a producer that broke has no trouble: the next one may be there.
+_REPLACED_S = 2.0
 _AGAIN_MS = 100
 
 
@@ -148,7 +153,7 @@ class KafkaSink(Generic[L]):
         return self._reachable
 
     def room(self) -> tuple[int, int]:
-        if not self._reachable:
+        if not self._reachable or self._producer is None:
             return 0, 0
         return self._rules.window - self._messages, self._window_bytes - self._bytes
 
@@ -289,27 +294,41 @@ class KafkaSink(Generic[L]):
         await keep_connected(self._session, self._health, _SUBJECT, "nothing can be published to Kafka")
 
     async def _session(self, reconnect: Reconnect) -> None:
-        """Run one producer until it breaks."""
-        with broker_errors(self._rules):
-            producer = new_producer(self._rules)
-            try:
-                async with asyncio.timeout(self._rules.confirm_timeout / 1000):
-                    await start(producer, self._rules)
-                    await producer.client.force_metadata_update()
-                self._producer = producer
-                self._targets = TargetTopics(producer.client)
-                self._broken = asyncio.get_running_loop().create_future()
-                reconnect.worked()
-                self._reached(True)
-                raise BrokerUnavailable(await self._until_broken(self._broken, producer))
-            finally:
-                self._reachable = False
-                self._targets = None
-                self._producer = None
-                self._give_back()
-                if self._transactions is not None:
-                    await self._transactions.end()
-                await give_up_producer(producer)
+        """Run one producer until it breaks. While the next one starts at once, no sentence says that Kafka is away:
+        an election of leaders breaks a producer, too."""
+        within_s = self._rules.confirm_timeout / 1000
+        try:
+            with broker_errors(self._rules):
+                while True:
+                    began_s = time.monotonic()
+                    why = await self._run_producer(reconnect, within_s)
+                    if time.monotonic() - began_s < STEADY_S:
+                        raise BrokerUnavailable(why)
+                    log.warning("producer replaced", because=why)
+                    within_s = _REPLACED_S
+        finally:
+            self._reachable = False
+
+    async def _run_producer(self, reconnect: Reconnect, within_s: float) -> str:
+        """Run a producer until it breaks. Return why. It must start ``within_s``."""
+        producer = new_producer(self._rules)
+        try:
+            async with asyncio.timeout(within_s):
+                await start(producer, self._rules)
+                await producer.client.force_metadata_update()
+            self._producer = producer
+            self._targets = TargetTopics(producer.client)
+            self._broken = asyncio.get_running_loop().create_future()
+            reconnect.worked()
+            self._reached(True)
+            return await self._until_broken(self._broken, producer)
+        finally:
+            self._targets = None
+            self._producer = None
+            self._give_back()
+            if self._transactions is not None:
+                await self._transactions.end()
+            await give_up_producer(producer)
 
     async def _until_broken(self, broken: asyncio.Future[str], producer: AIOKafkaProducer) -> str:
         """Watch the brokers. While none answers there is no room. The producer survives that, with its records."""
@@ -341,10 +360,9 @@ class KafkaSink(Generic[L]):
         else:
             text = f"nothing can be published to Kafka: no broker of {self._rules.bootstrap_servers} answers"
             self._health.say(_SUBJECT, text)
-        if reached and not self._reachable:
-            self._reachable = True
-            self._answered([])  # there is room again: wake the loops that wait for it
         self._reachable = reached
+        if reached:
+            self._answered([])  # there may be room again: wake the loops that wait for it
 
     def _give_back(self) -> None:
         """Everything without an answer becomes unknown."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from adapters.kafka import sink as sink_module
 from adapters.kafka.sink import KafkaSink
+from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Outcome
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
@@ -74,3 +76,58 @@ async def test_a_broker_that_confirmed_while_it_was_asked_is_asked_again(monkeyp
     await asyncio.sleep(0)
     assert not sink.well
     asking.cancel()
+
+
+class Producers:
+    """Stands for aiokafka: producers that start unless ``away``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.away = False
+        self.started = 0
+        cluster = SimpleNamespace(add_listener=lambda _: None)
+        producer = SimpleNamespace(client=SimpleNamespace(cluster=cluster, force_metadata_update=self._done))
+        monkeypatch.setattr(sink_module, "new_producer", lambda _: producer)
+        monkeypatch.setattr(sink_module, "start", self._start)
+        monkeypatch.setattr(sink_module, "give_up_producer", self._done)
+        monkeypatch.setattr(sink_module, "answers", self._answers)
+
+    async def _start(self, *_: object) -> None:
+        await asyncio.sleep(0)
+        if self.away:
+            raise BrokerUnavailable("no broker answers")
+        self.started += 1
+
+    async def _answers(self, *_: object) -> bool:
+        return True
+
+    async def _done(self, *_: object) -> None:
+        await asyncio.sleep(0)
+
+
+async def until(there: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not there():  # noqa: ASYNC110 (the sink decides when)
+            await asyncio.sleep(0)
+
+
+async def test_a_producer_that_is_replaced_at_once_is_no_trouble_and_one_that_is_not_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when Kafka elects leaders, and answers some batches with an error meanwhile."""
+    monkeypatch.setattr(sink_module, "STEADY_S", 0.0)
+    producers, sink = Producers(monkeypatch), Sink()
+    sink._producer = None
+    running = asyncio.create_task(sink.run())
+    await until(sink.able)
+    assert sink.room()[0] > 0
+    sink._break("topic target, partition 0: [Error 6] NotLeaderForPartitionError")
+    await until(lambda: sink._producer is None)
+    assert (sink.well, sink.room()) == (True, (0, 0))
+    await until(lambda: producers.started == 2 and sink.room()[0] > 0)
+    assert sink.well
+    producers.away = True
+    sink._break("the broker is down")
+    await until(lambda: not sink.able())
+    await asyncio.sleep(0)
+    assert sink.health.sentence() == "nothing can be published to Kafka: no broker answers."
+    running.cancel()
