@@ -105,7 +105,10 @@ class JournalWriter:
         except StoreUnavailable as error:
             self.errors += 1
             why = as_sentence(str(error)).removesuffix(".")
-            text = f"the journal lacks accepted messages: {self.unwritten}. Redis has them. {why}"
+            text = (
+                f"the journal lacks accepted messages: {self.unwritten}, delivered ones included. "
+                f"A restore would miss them. Check the database. {why}"
+            )
             self._health.say(JOURNAL_WRITE, text if self._waiting else "", cause=str(error))
             raise
         self._health.say(JOURNAL_WRITE, "")

@@ -427,7 +427,7 @@ def test_the_same_trouble_with_other_ages_is_one_with_the_largest() -> None:
 
 
 def test_a_database_that_is_away_is_one_trouble_whatever_the_instances_say() -> None:
-    lacks = "the journal lacks accepted messages: {}. Redis has them. The journal: {}"
+    lacks = "the journal lacks accepted messages: {}, delivered ones included. Check the database. The journal: {}"
     a = {
         "journal write": lacks.format(645, "database is locked"),
         "journal moves": "the journal is 5s behind the store",

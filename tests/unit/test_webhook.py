@@ -110,14 +110,15 @@ class TestReport:
         troubles = {
             "rabbitmq intake": "nothing is taken from RabbitMQ: no answer",
             "rabbitmq publish": "nothing is published: no answer",
-            "journal write": "the journal lacks accepted messages: 3. Redis has them. It is locked",
+            "journal write": "the journal lacks accepted messages: 3, delivered ones included. Check the database. "
+            "It is locked",
             "kafka front": "a warning of the topology",
         }
         report = {"able": False, "health": "x", "troubles": troubles}
         text, then = after(LastReport(4, False), replace(CALM, instances={"a-1": report}))
         assert text == (
-            "postdate: The journal lacks accepted messages: 3. Redis has them. It is locked. "
-            "Nothing is taken from RabbitMQ: no answer."
+            "postdate: The journal lacks accepted messages: 3, delivered ones included. Check the database. "
+            "It is locked. Nothing is taken from RabbitMQ: no answer."
         )
         assert after(then, replace(CALM, instances={"a-1": report}))[0] == ""
         assert LastReport().with_noted(then.noted()) == then, "the next leader does not repeat it"
