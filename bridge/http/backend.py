@@ -32,7 +32,7 @@ from bridge.operate.masking import Sight, sees_all
 from bridge.operate.stores import Look, Stores
 from bridge.operate.verdict import Known, LocalReport, Overall, judge
 from bridge.pipeline.derive import rate_limits
-from bridge.settings import Settings
+from bridge.settings import Settings, mask_url
 from bridge.settings.model import TITLES
 from bridge.telemetry.subject import rendered
 
@@ -232,7 +232,8 @@ class Backend:
         answers, unanswered_s = self.processes.store_answers(), self.look.unanswered_s()
         found, age_s = self.look.last(math.inf if answers else known_s)
         asked = found is None and (answers or max(within_s, unanswered_s) < _PATIENCE_S)
-        if not answers and (away := self.look.error() or ("" if asked or found else "the store does not answer")):
+        silent = f"Redis does not answer at {mask_url(self.settings.redis.url.get_secret_value())}"
+        if not answers and (away := self.look.error() or ("" if asked or found else silent)):
             return Known(away=away)
         since = answers and self.processes.store_answers(unanswered_s)
         return Known(found, asked=asked, age_s=age_s, answered_since=since)

@@ -268,8 +268,9 @@ async def test_a_store_that_does_not_answer_is_away_after_a_limit_and_until_it_a
         client.backend.look._asked_s = time.monotonic() - 2.5
         for path in ("/readyz?verbose", "/readyz?verbose&route=orders"):
             told = await client.client.get(path)
-            lines = ["[+]rabbitmq ok", "[-]redis the store does not answer", "not ok"]
-            assert told.text.splitlines() == [*lines, "Trouble: the store does not answer."]
+            away = "Redis does not answer at redis://127.0.0.1:6379/0"
+            lines = ["[+]rabbitmq ok", f"[-]redis {away}", "not ok"]
+            assert told.text.splitlines() == [*lines, f"Trouble: {away}."]
             assert told.status_code == 503
         client.stores.desk = kept  # type: ignore[method-assign]
         client.backend.look.forget()
@@ -342,7 +343,7 @@ async def test_a_probe_does_not_fail_over_looks_that_take_a_moment_longer_than_i
         (0.8, None, ""),
         (0.8, StoreSilent("Redis does not answer (Timeout reading)"), ""),
         (0.8, StoreUnavailable("Redis refuses connections"), "Redis refuses connections"),
-        (3.0, None, "the store does not answer"),
+        (3.0, None, "Redis does not answer at redis://127.0.0.1:6379/0"),
         (3.0, StoreSilent("Redis does not answer (Timeout reading)"), "Redis does not answer (Timeout reading)"),
     ],
 )
