@@ -39,6 +39,8 @@ _BATCH = 200
 _REPORTED = "webhook_"
 #: The look that tells the routes of a shard apart: messages, and bytes of envelopes that Redis reads for it.
 _HEADS, _HEADS_BYTES = 64, 1024 * 1024
+#: A restore notes at least every few seconds that it is under way.
+_RESTORING_MS = 10_000
 #: For the estimate of memory: how many shards are measured, and how many fields of a hash Redis samples.
 _SHARDS, _SAMPLES = 4, 20
 
@@ -189,12 +191,11 @@ class RedisDesk(RedisPast):
 
     async def note_restored(self, messages: int | None = None) -> None:
         """Note the number, or the moment of the end, beside that of the loss."""
-        now_ms = await self.now_ms() if messages is None else 0
+        now_ms = await self.now_ms()
         with store_errors():
-            if messages is None:
-                await self._client.hset(self._keys.store, "restored_ms", now_ms)
-            else:
+            if messages:
                 await self._client.hincrby(self._keys.store, "restored", messages)
+            await self._client.hset(self._keys.store, "restored_ms" if messages is None else "restoring_ms", now_ms)
 
     async def note_reported(self, numbers: Mapping[str, int]) -> None:
         """Keep it beside the moment of a loss: what takes one takes the other."""
@@ -271,6 +272,7 @@ class RedisDesk(RedisPast):
             # An instance writes the agreement before it reports or parks.
             shrunk="id" not in made and bool(instances or ever),
             step=step_in(made, now_ms),
+            restoring=now_ms - made.get("restoring_ms", 0) < _RESTORING_MS,
         )
 
     async def orders(self) -> RouteOrders:

@@ -29,7 +29,7 @@ key                    type    holds
 {postdate}:instances   zset    instance -> Unix ms until which it counts as running
 {postdate}:health      hash    instance -> 1 or 0 (can it deliver), then its report as JSON
 {postdate}:store       hash    format, shards, id, secret (all instances must agree);
-                               lost_ms, lost, lost_from_ms, lost_older, restored, restored_ms (last loss);
+                               lost_ms, lost, lost_from_ms, lost_older, restored, restored_ms, restoring_ms (last loss);
                                webhook_*;
                                instances_lost: how many stopped to report without leaving;
                                stepped_ms, _by_ms, _from_ms, _to_ms, _parked (last step of the clock)

@@ -157,7 +157,7 @@ class Stats:
     ``loss`` says so while it is a trouble, "" if not. ``still_lost``: about how many are not back. ``restored_ms``:
     when a restore last brought back everything; 0 if none did. ``blank``: no instance has used the store, or it was
     emptied a moment ago. ``shrunk``: it counts less than a moment ago, and no instance has noted a loss yet.
-    ``step``: the last step of the store's clock.
+    ``restoring``: a restore is under way. ``step``: the last step of the store's clock.
     ``reported`` is what the webhook has reported, as ``note_reported`` kept it; empty if nothing was.
     ``lost`` has the instances that were lost, as ``lost_instances`` returns them. ``orders`` are those of the routes.
     """
@@ -190,6 +190,7 @@ class Stats:
     blank: bool = False
     step: ClockStep | None = None
     shrunk: bool = False
+    restoring: bool = False
 
     @property
     def restored_ago_ms(self) -> float:
@@ -353,6 +354,7 @@ def together(stats: Sequence[Stats]) -> Stats:
         still_lost=sum(store.still_lost for store in stats if store.loss),
         blank=all(store.blank for store in stats),
         shrunk=any(store.shrunk for store in stats),
+        restoring=any(store.restoring for store in stats),
         step=last_of(store.step for store in stats),
     )
 

@@ -80,7 +80,8 @@ class Desk(PastDesk, Protocol):
         With 0 ``who`` gives its lease back."""
 
     async def note_restored(self, messages: int | None = None) -> None:
-        """Note how many of the lost messages are back. None: all that the journal has, so the loss is over."""
+        """Note that a restore is under way, and how many more of the lost messages are back. None: all that the journal
+        has, so the loss is over."""
 
     async def note_reported(self, numbers: Mapping[str, int]) -> None:
         """Keep what the webhook has reported, for the instance that reports next."""

@@ -31,7 +31,7 @@ from bridge.operate.local import LocalOperator
 from bridge.operate.masking import Sight, sees_all
 from bridge.operate.stores import Look, Stores
 from bridge.operate.verdict import Known, LocalReport, Overall, judge
-from bridge.pipeline.derive import rate_limits
+from bridge.pipeline.derive import loss_cure, rate_limits
 from bridge.settings import Settings, mask_url
 from bridge.settings.model import TITLES
 from bridge.telemetry.subject import rendered
@@ -215,6 +215,7 @@ class Backend:
             unready=self._unready(),
             answers_s=self.look.answers_s(),
             rates=rate_limits(self.settings),
+            cure=loss_cure(self.settings),
             reload=self.processes.reloading.failure,
         )
         return known.stats, judge(known)

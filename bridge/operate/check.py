@@ -18,25 +18,21 @@ from bridge.desk.severity import CheckResult, fail, failed, ok, warn
 from bridge.desk.topology import Finding, Name, Standing, counts
 from bridge.operate.journals import inspect_journals
 from bridge.operate.stores import at_desk, inspect_store
-from bridge.operate.verdict import InstanceState, Known, judge
+from bridge.operate.verdict import InstanceState, Known, judge, loss_of
+from bridge.pipeline.derive import loss_cure
 from bridge.settings import Settings, exposed_files, forgotten_broker, mask_url, open_routes
 from bridge.settings.conflicts import listening_conflicts
 from bridge.settings.process_plan import emptied_stores
-from bridge.telemetry.health import WELL, waits_after_refusal
-from bridge.telemetry.subject import OVERDUE, STORE_CONTENTS, makes_late
+from bridge.telemetry.health import WELL
+from bridge.telemetry.subject import STORE_CONTENTS
 
 #: ``fail`` or ``warn``.
 Trouble = Callable[..., CheckResult]
 #: How many parts of a route are named; of more, the number is given.
 _NAMED = 4
 _WARNINGS = (Standing.NONE, Standing.FEW, Standing.UNLIKE, Standing.WAITS, Standing.AWAY)
-#: What to do about messages that Redis lost. With a journal postdate refuses the half on Kafka's intake.
-_FROM_INTAKE = ", `postdate restore ROUTE --from-intake` on Kafka"
-_LOST = f"Bring back what is missing: `postdate restore` with a journal{_FROM_INTAKE}, `postdate import` from a backup"
-
 #: What to do about troubles of instances, by their subject in deploy/messages.md, which has all of them.
 _ADVICE = {
-    str(STORE_CONTENTS): _LOST,
     "route …": "Correct the destination that the sentence names. `postdate check` compares the topology",
     **dict.fromkeys(
         ("rabbitmq deleted …", "rabbitmq recreated …"),
@@ -46,16 +42,21 @@ _ADVICE = {
     **dict.fromkeys(("rabbitmq intake", "rabbitmq publish"), "Bring RabbitMQ back. postdate reconnects by itself"),
     **dict.fromkeys(("kafka intake", "kafka publish"), "Bring Kafka back. postdate retries by itself"),
     **dict.fromkeys(("store", "store claim", "store park", "store settle"), "Bring Redis back. postdate waits for it"),
+    **dict.fromkeys(("", "instance"), "Read its log"),
+    "refused": "Nothing: they leave at their next try",
 }
 
 
-def check_all(settings: Settings, before: Sequence[Settings] = (), trouble: Trouble = warn) -> list[CheckResult]:
+def check_all(
+    settings: Settings, before: Sequence[Settings] = (), trouble: Trouble = warn, found: Stats | None = None
+) -> list[CheckResult]:
     """Return every result. Blocking: it asks the store and the brokers, and changes nothing.
 
     ``trouble`` makes the result for what the verdict calls a trouble of the store or of an instance. To `check` this is
-    a warning, because it judges settings before a deployment: the new version may be the cure.
+    a warning, because it judges settings before a deployment: the new version may be the cure. ``found``: the numbers
+    of the store, if the caller has them.
     """
-    found = _found(settings)
+    found = found or _found(settings)
     drained = routes_that(found.orders, RouteState.DRAINING) if found is not None else frozenset()
     return [
         *_settings(settings),
@@ -104,11 +105,11 @@ def _stores(settings: Settings, found: Stats | None, trouble: Trouble) -> Iterat
     yield ok("store", f"{mask_url(settings.redis.url.get_secret_value())} is usable")
     for warning in inspected.warnings:
         yield warn("store", warning)
-    if loss := (stats.loss if stats is not None else "") or inspected.loss:
+    if loss := (loss_of(stats, loss_cure(settings)) if stats is not None else "") or inspected.loss:
         yield trouble("store", loss)
     if stats is not None:
         yield ok("instances", f"running: {len(stats.instances)}")
-        yield from judged_instances(stats, bool(settings.journal.url.get_secret_value()), trouble)
+        yield from judged_instances(stats, loss_cure(settings), trouble)
     else:
         text = "no postdate instance is running on this store, or it is still starting. Start one with `postdate run`"
         yield trouble("instances", text)
@@ -128,39 +129,29 @@ def _journals(settings: Settings) -> Iterator[CheckResult]:
         yield ok("journal", f"{where} has its tables")
 
 
-def judged_instances(found: Stats, journal: bool = False, trouble: Trouble = warn) -> Iterator[CheckResult]:
-    """Judge what the instances report. They know of intakes that refuse messages, also without the management API."""
+def judged_instances(found: Stats, cure: str = "", trouble: Trouble = warn) -> Iterator[CheckResult]:
+    """Judge what the instances report. They know of intakes that refuse messages, also without the management API.
+    ``cure`` is what ends a loss."""
     if found.lost:
         judged = trouble if found.holds_intakes else warn
         yield judged("instances", found.lost_warning, advice="Look at its process and its log, and start it again")
     if found.clock_warning:
         yield warn("clock", found.clock_warning)
-    troubled = {each.name for each in judge(Known(found)).instances if each.state is InstanceState.TROUBLE}
-    for name, report in found.instances.items():
-        health = str(report.get("health") or "it reports no health")
-        if health == WELL:
-            yield ok(f"instance {name}", WELL.removesuffix("."))
-        else:
-            given = report.get("troubles")
-            troubles = (
-                {str(subject): str(what) for subject, what in given.items()} if isinstance(given, Mapping) else {}
-            )
-            if any(map(makes_late, troubles)):
-                troubles.pop(str(OVERDUE), None)
-            advice = dict.fromkeys(_advice_on(subject, what) for subject, what in troubles.items())
-            text = ". ".join(advice) or "Read its log"
-            text = text.replace(_FROM_INTAKE, "") if journal else text
-            judged = trouble if name in troubled else warn
-            yield judged(f"instance {name}", health.removesuffix("."), advice=text)
+    for instance in judge(Known(found)).instances:
+        name = f"instance {instance.name}"
+        if instance.name in found.instances and not instance.faults:
+            yield ok(name, WELL.removesuffix("."))
+        elif instance.name in found.instances:
+            advice = ". ".join(dict.fromkeys(_advice_on(fault.subject, fault.text, cure) for fault in instance.faults))
+            judged = trouble if instance.state is InstanceState.TROUBLE else warn
+            yield judged(name, ". ".join(fault.text for fault in instance.faults), advice=advice)
 
 
-def _advice_on(subject: str, what: str) -> str:
+def _advice_on(subject: str, what: str, cure: str) -> str:
     """Return what to do about a trouble with this subject and sentence. Pure."""
+    if subject == str(STORE_CONTENTS) and cure:
+        return cure
     words = subject.split(" ")
-    if words[0] == "route" and what.startswith(waits_after_refusal(words[1])):
-        return (
-            f"Nothing: they leave at their next try. `postdate deliver --route {words[1]} --min-tries 1` sends them now"
-        )
     if words[0] == "route" and f"the last one as {ReasonKind.NO_ROUTE}:" in what:
         return f"Restore [routes.{words[1]}], or start an instance that has it"
     part = words[0] if words[0] == "route" and words[-1] != "full" else " ".join(words[:2])

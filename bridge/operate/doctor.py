@@ -24,7 +24,7 @@ from bridge.desk.severity import CheckResult, Severity, fail, ok, warn
 from bridge.operate.check import check_all
 from bridge.operate.stores import at_desk
 from bridge.operate.verdict import Known, judge, slow_routes
-from bridge.pipeline.derive import rate_limits
+from bridge.pipeline.derive import loss_cure, rate_limits
 from bridge.settings import Settings
 from bridge.settings.process_plan import used_stores
 from bridge.settings.urls import is_loopback
@@ -43,12 +43,13 @@ def examine_all(settings: Settings, with_probe: bool = False) -> list[CheckResul
 
     ``with_probe``: send a canary through each broker.
     """
+    found, away = _look(settings)  # one for all: a server may go or come back in between
     return [
-        *map(_advised, check_all(settings, trouble=fail)),
+        *map(_advised, check_all(settings, trouble=fail, found=found)),
         *_process(),
         *_stores(settings),
         *_brokers(settings),
-        *_state(settings),
+        *_state(settings, found, away),
         *_http(settings),
         *(probe(settings) if with_probe else ()),
     ]
@@ -99,16 +100,20 @@ def _brokers(settings: Settings) -> Iterator[CheckResult]:
         yield from broker.topology.diagnose(own)
 
 
-def _state(settings: Settings) -> Iterator[CheckResult]:
-    if not settings.uses_store:
-        return
+def _look(settings: Settings) -> tuple[Stats | None, str]:
+    """Return the numbers of the store, or why there are none."""
     try:
-        found = at_desk(settings, lambda desk: desk.stats())
+        return at_desk(settings, lambda desk: desk.stats()) if settings.uses_store else None, ""
     except PostdateError as error:
-        yield _overall(Known(away=str(error)))
+        return None, str(error)
+
+
+def _state(settings: Settings, found: Stats | None, away: str) -> Iterator[CheckResult]:
+    if found is None:
+        yield from [_overall(Known(away=away))] if away else ()
         return
     rates = rate_limits(settings)
-    yield _overall(Known(found, rates=rates))
+    yield _overall(Known(found, rates=rates, cure=loss_cure(settings)))
     yield from judged_state(found)
     yield from judged_rates(found, rates)
 

@@ -35,7 +35,7 @@ from bridge.operate.verbs import RESTORE, NotThere, Verb, explained, missing, or
 from bridge.operate.verdict import Known, Overall, judge
 from bridge.operate.where import ended, ends, not_seen, where_is
 from bridge.parking.history import HistoryRow
-from bridge.pipeline.derive import rate_limits
+from bridge.pipeline.derive import loss_cure, rate_limits
 from bridge.pipeline.restore import RestoreOrder
 from bridge.settings import Settings
 from bridge.telemetry.printable import complain
@@ -408,7 +408,9 @@ class LocalOperator:
     async def _judge(self) -> tuple[Stats, Overall]:
         found = await self._look.stats()
         used = self._settings.uses_store or not self._settings.routes
-        return found, judge(Known(found, stored=used, rates=rate_limits(self._settings)))
+        return found, judge(
+            Known(found, stored=used, rates=rate_limits(self._settings), cure=loss_cure(self._settings))
+        )
 
     async def audit(self, limit: int, before: str = "") -> doc.AuditList:
         """Read the audit log, after the ends of operations whose process died were written."""

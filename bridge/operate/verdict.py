@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from bridge.core.orders import RouteState, routes_that
@@ -17,7 +18,7 @@ from bridge.desk.clock_step import STEP_NEWS_MS
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
 from bridge.operate.faults import Fault, joined, merged
-from bridge.telemetry.health import WELL, overdue_for, waits_after_refusal
+from bridge.telemetry.health import RESTORING, WELL, lacks_messages, overdue_for, waits_after_refusal
 from bridge.telemetry.printable import ended
 from bridge.telemetry.subject import (
     OVERDUE,
@@ -49,8 +50,8 @@ _RESTORED_MS = 15_000
 _REFUSED, _RECREATED = "refused", ("rabbitmq recreated ", "kafka recreated ")
 #: What is wrong with a server, a destination or consumers: every instance sees it, and none has it.
 _OF_ALL = ("rabbitmq front ", "rabbitmq consumers of ", "route ", str(STORE_FULL))
-#: What tells of a loss: the journal that messages are missing, the store how many.
-_LOSS = frozenset({str(STORE_CONTENTS), "journal restore"})
+#: For so long a loss of messages is named first. Later, what is wrong now is.
+_LOSS_NEWS_MS = 600_000
 #: Names of routes in the sentence.
 _NAMED_MAX = 5
 #: What /readyz says of a process.
@@ -98,7 +99,7 @@ class Known:
     the store has answered since it was away. ``rates`` has the ``max_rate`` of the routes that have a limit. ``age_s``:
     how old ``stats`` are, where the store has not answered since; else 0. It may have answered the instances after this
     process asked (``answered_since``): then this process is busy, and the store is not away. ``reload``: why the last
-    reload failed, "" if it did not.
+    reload failed, "" if it did not. ``cure`` is what ends a loss, as ``loss_cure`` returns it.
     """
 
     stats: Stats | None = None
@@ -112,6 +113,7 @@ class Known:
     age_s: float = 0.0
     answered_since: bool = False
     reload: str = ""
+    cure: str = ""
 
     @property
     def late_ms(self) -> int:
@@ -136,29 +138,33 @@ class Overall(NamedTuple):
         return self.level is Severity.OK
 
 
-def _rank(fault: Fault) -> int:
-    """Return the place of a fault among others: first what is away, then what follows from that, then what happened to
-    the store, which is shown for a long time after it."""
+def _rank(fault: Fault, lost: bool = False) -> int:
+    """Return the place of a fault among others: first a store that is away, a loss (``lost``: a moment ago), what else
+    is away, then what follows from that, then what happened to the store, which is shown for a long time after it."""
     match fault.subject.split(" "):
         case ["store"] | ["store", "claim" | "park" | "full" | "settle"]:
             return 0
-        case ["instance"]:
+        case ["journal", "restore"]:
             return 1
-        case [_, "intake" | "publish" | "alarm" | "leader", *_]:
+        case ["store", "contents"] if lost:
+            return 1
+        case ["instance"]:
             return 2
+        case [_, "intake" | "publish" | "alarm" | "leader", *_]:
+            return 3
         case ["confirms" | "refused"]:
-            return 4
-        case ["canary" | "overdue"] | ["kafka", "begin" | "commit"]:
             return 5
-        case ["warning"]:
+        case ["canary" | "overdue"] | ["kafka", "begin" | "commit"]:
             return 6
-        case ["store", "contents"]:
+        case ["warning"]:
             return 7
-        case ["rabbitmq" | "kafka", "deleted" | "recreated", *_]:
+        case ["store", "contents"]:
             return 8
-        case ["store", "clock"]:
+        case ["rabbitmq" | "kafka", "deleted" | "recreated", *_]:
             return 9
-    return 3
+        case ["store", "clock"]:
+            return 10
+    return 4
 
 
 def _warns(fault: Fault) -> bool:
@@ -209,7 +215,7 @@ def _judged(known: Known) -> Overall:
         [*filter(_warns, reported), *_warnings(known, faults)], key=lambda fault: (fault.text == step, _rank(fault))
     )
     if faults:
-        faults = sorted(faults, key=_rank)
+        faults = sorted(faults, key=partial(_rank, lost=_lost_lately(known.stats)))
         sentence = _of_faults(faults, len(warnings), overdue, _of_some(faults[0], instances, known))
         sentence += _ordered(known)
         return Overall(Severity.FAIL, sentence, [*faults, *warnings], instances, known.away)
@@ -284,7 +290,7 @@ def _without_past(instance: InstanceVerdict, known: Known, found: Stats) -> Inst
     that has just answered: it waits for some seconds between two attempts."""
     faults = tuple(
         dict.fromkeys(
-            _of_before(fault) if _is_of_before(fault, known, found) else _counted(fault, found)
+            _of_before(fault) if _is_of_before(fault, known, found) else _counted(fault, known, found)
             for fault in instance.faults
             if not _is_over(fault, known, found)
         )
@@ -305,6 +311,8 @@ def _is_over(fault: Fault, known: Known, found: Stats) -> bool:
     The store does not know when claimed messages are due. The instance does, but for what it saw before an outage.
     """
     match fault.subject.split(" "):
+        case ["journal", "restore"] if found.loss:  # whose sentence says it, with the number
+            return True
         case ["store", "contents"] | ["journal", "restore"]:
             return found.restored_ago_ms < _RESTORED_MS
         case ["store", "memory"]:  # the store's own warning says so, from the look that has the limit
@@ -313,10 +321,10 @@ def _is_over(fault: Fault, known: Known, found: Stats) -> bool:
             return _has_room(found)
         case ["overdue"]:
             return (not found.claimed or known.answers_s < STALE_S) and found.oldest_overdue_ms < LATE_MS
-        case ["route", name] if fault.instance in found.instances:
-            counts = found.by_route.get(name)
-            dead = counts is not None and counts.dead and not fault.text.startswith(waits_after_refusal(name))
-            return counts is None or not (counts.refused or dead)
+        case ["route", name]:
+            counts, waits = found.by_route.get(name), fault.text.startswith(waits_after_refusal(name))
+            if waits or fault.instance in found.instances:
+                return counts is None or not (counts.refused or (counts.dead and not waits))
     return False
 
 
@@ -325,12 +333,14 @@ def _has_room(found: Stats) -> bool:
     return bool(found.memory) and all(server.used < _ROOM * server.most or not server.most for server in found.memory)
 
 
-def _counted(fault: Fault, found: Stats) -> Fault:
+def _counted(fault: Fault, known: Known, found: Stats) -> Fault:
     """Say of a loss what the store says now: a restore counts it down, and each instance knows of its own broker's
     messages. The oldest overdue message may be a refused one, which no instance looks at. Say how many refused messages
     wait where a route delivers again: an instance only warns of these."""
     if found.loss and fault.subject == str(STORE_CONTENTS):
-        return fault._replace(text=found.loss)
+        return fault._replace(text=loss_of(found, known.cure))
+    if found.restoring and fault.subject == "journal restore":
+        return fault._replace(text=lacks_messages(RESTORING))
     if fault.subject == str(OVERDUE):
         oldest = Fault(fault.instance, fault.subject, overdue_for(found.oldest_overdue_ms))
         return joined([fault, oldest])
@@ -407,9 +417,20 @@ def _alone(known: Known, instances: Sequence[InstanceVerdict]) -> Iterator[Fault
     yield Fault("", "instance", f"{text}. {_START}")
 
 
+def loss_of(found: Stats, cure: str) -> str:
+    """Return the sentence about a loss of the store, with what ends it (``cure``); "" for none."""
+    text = _SHRUNK if found.shrunk else found.loss
+    cure = RESTORING if found.restoring else cure
+    return f"{text}. {cure}" if cure and (found.shrunk or found.lost_ms) else text
+
+
 def _loss(known: Known) -> Iterator[Fault]:
-    if known.stats is not None and (text := _SHRUNK if known.stats.shrunk else known.stats.loss):
+    if known.stats is not None and (text := loss_of(known.stats, known.cure)):
         yield Fault("", str(STORE_CONTENTS), text)
+
+
+def _lost_lately(found: Stats | None) -> bool:
+    return found is not None and (found.shrunk or 0 < found.lost_ms > found.now_ms - _LOSS_NEWS_MS)
 
 
 def _step(known: Known) -> Iterator[Fault]:
@@ -456,12 +477,10 @@ def _routes_of(name: str, known: Known) -> set[str]:
 
 
 def _of_faults(faults: Sequence[Fault], warnings: int, overdue: str, whose: str) -> str:
-    lost = [fault.text for fault in faults if {fault.subject, faults[0].subject} <= _LOSS]
-    first = ". ".join(lost or [faults[0].text])  # each store has lost its own
     more = f" Troubles: {len(faults)}." if len(faults) > 1 else ""
     more += f" Warnings: {warnings}." if warnings else ""
     late = f" {overdue}" if overdue else ""
-    return f"Trouble: {whose}{ended(first)}{more}{late}"
+    return f"Trouble: {whose}{ended(faults[0].text)}{more}{late}"
 
 
 def _overdue(known: Known) -> str:

@@ -17,6 +17,7 @@ from bridge.pipeline.park import ParkLimits
 from bridge.pipeline.settle import RetryRules
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.process_plan import is_canary
+from bridge.telemetry.health import RESTORE, RESTORES_ITSELF
 
 #: The bound of what is claimed and not settled, in windows: one unconfirmed, and one that is being settled.
 _WINDOWS_HELD = 2
@@ -128,6 +129,14 @@ def all_lanes(settings: Settings) -> dict[str, tuple[str, ...]]:
 def rate_limits(settings: Settings) -> dict[str, float]:
     """Return the messages per second of each route that has a limit."""
     return {name: route.max_rate for name, route in settings.routes.items() if route.max_rate}
+
+
+def loss_cure(settings: Settings) -> str:
+    """Return what brings back messages that the store lost. Beside a journal postdate refuses Kafka's intakes."""
+    journal = settings.journal
+    if not journal.url.get_secret_value():
+        return "Bring them back: `postdate restore ROUTE --from-intake` on Kafka, or `postdate import` from a backup"
+    return RESTORES_ITSELF if journal.restore == "auto" else RESTORE
 
 
 def parked_limits(settings: Settings) -> dict[str, ParkedLimit]:

@@ -13,7 +13,7 @@ from bridge.desk.past import AuditEntry
 from bridge.desk.protocol import Desk
 from bridge.pipeline.putback import Fate
 from bridge.pipeline.restore import RestoreOrder, Restorer
-from bridge.telemetry.health import Health
+from bridge.telemetry.health import RESTORE, RESTORES_ITSELF, Health, lacks_messages
 from bridge.telemetry.subject import Subject
 
 log = structlog.get_logger("postdate")
@@ -46,7 +46,7 @@ class JournalWatch:
         """Look, and restore if asked. Raises ``StoreUnavailable``."""
         lost = await self._restorer.lost(_SAMPLE)
         # Without the number: it is that of a sample, and each instance would give its own.
-        text = "Redis lacks messages that wait according to the journal. Run `postdate restore`"
+        text = lacks_messages(RESTORES_ITSELF if self._auto else RESTORE)
         self._health.say(JOURNAL_RESTORE, text if lost else "", cause="lost")
         if lost and self._auto and await self._desk.lead("restore", self._instance, _LEASE_MS):
             await self._restore()

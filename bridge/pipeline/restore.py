@@ -184,6 +184,7 @@ class Restorer:
             if progress is not None:
                 await progress(restored)
             await asyncio.sleep(_ASK_S)
+        await self._desk.note_restored(0)
 
     async def missing(
         self, rows: Sequence[JournalMessage], began_s: float, hold: Callable[[], Awaitable[None]] | None = None

@@ -157,6 +157,16 @@ def overdue_for(ms: float) -> str:
     return f"the oldest overdue message was due {write_age(ms)} ago"
 
 
+#: What ends a loss that the journal can end: an operator, ``journal.restore = "auto"``, or a restore that runs.
+RESTORE, RESTORES_ITSELF = "Run `postdate restore`", "The instances restore them from the journal"
+RESTORING = "A restore is under way"
+
+
+def lacks_messages(cure: str) -> str:
+    """Return the sentence about messages of the journal that the store lacks. Pure."""
+    return f"Redis lacks messages that wait according to the journal. {cure}"
+
+
 def waits_after_refusal(route: str) -> str:
     """Return how the sentence begins for a route that delivers again, while refused messages wait. Pure."""
     return f"route {route} delivers again, and messages wait for their next try after a refusal"

@@ -56,9 +56,12 @@ class TestStandaloneDesk(DeskSuite):
     ) -> None:
         lost_ms = await desk_rig.desk.now_ms() - 5000
         await desk_rig.client.hset(desk_rig.keys.store, mapping={"lost_ms": lost_ms, "lost": 3, "emptied": 1})
+        assert not (await desk_rig.desk.stats()).restoring
         await desk_rig.desk.note_restored(2)
         stats = await desk_rig.desk.stats()
-        assert (stats.lost_ms, stats.still_lost) == (lost_ms, 1)
+        assert (stats.lost_ms, stats.still_lost, stats.restoring) == (lost_ms, 1, True)
+        await desk_rig.client.hset(desk_rig.keys.store, "restoring_ms", stats.now_ms - 11_000)
+        assert not (await desk_rig.desk.stats()).restoring, "it was interrupted"
         await desk_rig.desk.note_restored()
         stats = await desk_rig.desk.stats()
         assert (stats.lost_ms, stats.loss) == (0, "")

@@ -9,6 +9,7 @@ from typing import NoReturn
 from unittest.mock import Mock
 
 import pytest
+from pydantic import SecretStr
 
 from adapters.kafka import broker_levels as kafka_levels
 from adapters.kafka.nodes import judged
@@ -30,13 +31,15 @@ from bridge.operate.check import _journals, _stores, check_all, judged_instances
 from bridge.operate.doctor import exit_code, judged_state, live_url
 from bridge.operate.journals import set_up
 from bridge.operate.verdict import Known, judge
+from bridge.pipeline.derive import loss_cure
 from bridge.settings import Settings, load
-from bridge.settings.model import Http
-from bridge.telemetry.health import WELL, Health, RefusedRoutes
+from bridge.settings.model import Http, JournalSection
+from bridge.telemetry.health import RESTORE, RESTORES_ITSELF, WELL, Health, RefusedRoutes
 from bridge.telemetry.subject import rendered
 from tests.api import ROUTES
 
 CALM = Stats(10_000, 5, 0, 0, 0, 20_000, {}, {"a-1": {"health": WELL}}, ())
+LATE = {"orders": RouteStats(1, refused=1, overdue=1, oldest_overdue_ms=1500)}
 
 
 def levels(found: list[CheckResult]) -> list[str]:
@@ -78,11 +81,16 @@ class TestState:
 
     def test_an_instance_whose_store_was_emptied_gets_the_commands_that_bring_messages_back(self) -> None:
         emptied = {"health": "Redis was emptied.", "troubles": {"store contents": "Redis was emptied"}}
-        for journal, from_intake in ((False, True), (True, False)):  # postdate refuses it beside a journal
-            (found,) = judged_instances(replace(CALM, instances={"a-1": emptied}), journal)
-            assert ("`postdate restore ROUTE --from-intake`" in found.advice) is from_intake
-            for command_line in ("`postdate restore`", "`postdate import`"):
-                assert command_line in found.advice
+        both = "`postdate restore ROUTE --from-intake` on Kafka, or `postdate import`"
+        url = SecretStr("sqlite:////j.db")
+        for journal, named in (
+            (JournalSection(), f"Bring them back: {both} from a backup"),
+            (JournalSection(url=url), RESTORE),  # postdate refuses the intake beside a journal
+            (JournalSection(url=url, restore="auto"), RESTORES_ITSELF),
+        ):
+            cure = loss_cure(Settings(routes=ROUTES, journal=journal))
+            (found,) = judged_instances(replace(CALM, instances={"a-1": emptied}), cure)
+            assert (cure, found.advice) == (named, named)
 
     @pytest.mark.parametrize(
         ("subject", "advice"),
@@ -100,7 +108,7 @@ class TestState:
     )
     def test_a_trouble_of_an_instance_has_the_advice_of_its_subject(self, subject: str, advice: str) -> None:
         ill = {"health": "It began at noon.", "troubles": {subject: "it began at noon"}}
-        (found,) = judged_instances(replace(CALM, instances={"a-1": ill}))
+        (found,) = judged_instances(replace(CALM, instances={"a-1": ill}, by_route=LATE))
         assert advice in found.advice
         assert "Read its log" not in found.advice
 
@@ -123,7 +131,7 @@ class TestState:
     def test_messages_of_a_route_that_no_instance_has_need_the_route(self) -> None:
         text = f"messages of route orders are refused, the last one as {no_route('orders').reason}"
         (found,) = judged_instances(
-            replace(CALM, instances={"a-1": {"health": f"{text}.", "troubles": {"route orders": text}}})
+            replace(CALM, instances={"a-1": {"health": f"{text}.", "troubles": {"route orders": text}}}, by_route=LATE)
         )
         assert found.advice == "Restore [routes.orders], or start an instance that has it"
 
@@ -163,9 +171,16 @@ class TestState:
     def test_late_messages_of_an_outage_get_the_advice_on_the_outage_alone(self) -> None:
         for troubles, named in (({"store claim": "x", "overdue": "y"}, False), ({"overdue": "y"}, True)):
             ill = {"health": "x. y.", "troubles": troubles}
-            (found,) = judged_instances(replace(CALM, instances={"a-1": ill}))
+            (found,) = judged_instances(replace(CALM, instances={"a-1": ill}, by_route=LATE))
             assert ("See the subject `overdue`" in found.advice) is named
             assert ("Bring Redis back" in found.advice) is not named
+
+    def test_an_instance_is_said_to_be_as_the_verdict_beside_it_says(self) -> None:
+        full = {"health": "nothing is parked: Redis is full.", "troubles": {"store full": "nothing is parked"}}
+        found = replace(CALM, instances={"a-1": full}, memory=[ServerMemory("Redis", 10, 100)])
+        assert levels([doctor._overall(Known(found)), *judged_instances(found)]) == ["OK", "OK"]
+        found = replace(found, memory=[ServerMemory("Redis", 99, 100)])
+        assert levels([doctor._overall(Known(found)), *judged_instances(found)]) == ["FAIL", "WARN"]
 
     def test_calm_is_ok(self) -> None:
         assert levels([*judged_instances(CALM), *judged_state(CALM)]) == ["OK", "OK"]
@@ -310,14 +325,16 @@ def test_doctor_begins_its_look_at_the_state_with_the_sentence_of_the_page(monke
     stale = replace(CALM, instances={}, silent={"a-1": 20_000})
     for found in (CALM, stale):
         monkeypatch.setattr(doctor, "at_desk", lambda *_, found=found: found)
-        first = next(iter(doctor._state(Settings(routes=ROUTES))))
+        first = next(iter(doctor._state(Settings(routes=ROUTES), *doctor._look(Settings(routes=ROUTES)))))
         assert (f"{first.text}.", first.level) == (judge(Known(found)).sentence, judge(Known(found)).level)
 
     def away(*_: object) -> NoReturn:
         raise StoreUnavailable("Redis does not answer")
 
     monkeypatch.setattr(doctor, "at_desk", away)
-    assert [result.text for result in doctor._state(Settings(routes=ROUTES))] == ["Trouble: Redis does not answer"]
+    settings = Settings(routes=ROUTES)
+    results = doctor._state(settings, *doctor._look(settings))
+    assert [result.text for result in results] == ["Trouble: Redis does not answer"]
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,22 @@ class TestWatch:
         await watch.once()
         assert house.health.sentence() == WELL
 
+    async def test_a_restore_notes_that_it_is_under_way_before_it_has_put_anything_back(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        house, noted = await self.lost(journal), list[int | None]()
+        desk = MemoryDesk(house.store)
+
+        async def note(messages: int | None = None) -> None:
+            noted.append(messages)
+
+        monkeypatch.setattr(desk, "note_restored", note)
+        restorer = Restorer(house.store, desk, journal, house.store)
+        await restorer.run(RestoreOrder(dry_run=True))
+        assert noted == []
+        await restorer.run(RestoreOrder())
+        assert noted == [0, 1, None]
+
     async def test_what_an_outage_kept_from_being_parked_is_no_loss(
         self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -87,6 +103,15 @@ class TestWatch:
         with pytest.raises(StoreUnavailable):
             await looking
         assert house.health.sentence() == WELL
+
+    async def test_the_instances_say_that_they_restore_where_they_do(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        house = await self.lost(journal)
+        watch = self.watch(house, journal, auto=True)
+        monkeypatch.setattr(watch, "_restore", turns)
+        await watch.once()
+        assert house.health.sentence().endswith("the journal. The instances restore them from the journal.")
 
     async def test_auto_restores_it_and_says_so_in_the_audit_log(self, journal: MemoryJournal) -> None:
         house = await self.lost(journal)

@@ -12,7 +12,7 @@ from bridge.desk.clock_step import ClockStep
 from bridge.desk.numbers import RouteStats, ServerMemory, Stats, together
 from bridge.desk.severity import Severity
 from bridge.operate.verdict import STALE_S, STARTING, STOPPING, InstanceState, Known, LocalReport, judge, shown_overdue
-from bridge.telemetry.health import WELL, waits_after_refusal
+from bridge.telemetry.health import RESTORE, RESTORES_ITSELF, WELL, lacks_messages, waits_after_refusal
 
 RUNNING = {"able": True, "health": WELL, "shards": [0, 1], "routes": ["orders"]}
 CALM = Stats(10_000, 5, 0, 0, 0, 70_000, {}, {"a-1": RUNNING}, ())
@@ -475,22 +475,15 @@ def test_canaries_are_no_messages_of_anybody() -> None:
     assert judge(Known(alone)).sentence == "All well: 0 parked, none due, nothing overdue."
 
 
-def test_the_losses_of_two_stores_are_both_in_the_sentence() -> None:
-    first = replace(HERE, troubles={"store contents": "Messages lost: about 687"})
-    second = replace(HERE, name="b-2", broker="kafka", troubles={"store contents": "Messages lost: about 709"})
-    overall = judge(Known(CALM, local=[first, second]))
-    assert overall.sentence == "Trouble: Messages lost: about 687. Messages lost: about 709. Troubles: 2."
-
-
 def test_what_the_journal_misses_is_counted_by_the_stores_each_by_its_broker_and_in_all() -> None:
     kafka, rabbitmq = "Redis was emptied (kafka). Messages lost: about 180", "Redis was emptied (rabbitmq). Lost: 133"
-    stores = [replace(CALM, loss=kafka, still_lost=180, warnings=(kafka,))]
-    stores += [replace(CALM, loss=rabbitmq, still_lost=133, warnings=(rabbitmq,)), replace(CALM, still_lost=7)]
+    stores = [replace(CALM, loss=kafka, lost_ms=9_000, still_lost=180, warnings=(kafka,))]
+    stores += [replace(CALM, loss=rabbitmq, lost_ms=9_000, still_lost=133, warnings=(rabbitmq,))]
+    stores += [replace(CALM, lost_ms=9_000, still_lost=7)]
     troubles = {"journal restore": "Redis lacks messages. Run `postdate restore`", "store contents": "about 180"}
     local = [replace(HERE, troubles=troubles), replace(HERE, name="b-2", broker="kafka", troubles=troubles)]
-    assert judge(Known(together(stores), local=local)).sentence == (
-        "Trouble: Redis lacks messages. Run `postdate restore`. "
-        f"Messages lost in all: about 313. {kafka}. {rabbitmq}. Troubles: 2."
+    assert judge(Known(together(stores), local=local, cure=RESTORE)).sentence == (
+        f"Trouble: Messages lost in all: about 313. {kafka}. {rabbitmq}. Run `postdate restore`."
     )
     assert together(stores[:1]).loss == kafka
 
@@ -554,6 +547,7 @@ def test_messages_that_wait_after_a_refusal_are_a_warning_with_their_number_and_
     assert judge(Known(CALM, local=local)).well, "the store has none of them"
     dead = replace(CALM, by_route={"orders": RouteStats(dead=3)})
     assert judge(Known(dead, local=local)).well, "dead letters do not wait"
+    assert judge(Known(replace(CALM, instances={}), local=local)).well, "its first report is under way"
 
 
 def test_a_foreign_binding_is_a_trouble_of_the_broker_and_of_no_instance() -> None:
@@ -577,12 +571,42 @@ def test_a_restore_counts_a_loss_down_in_one_sentence_and_ends_it_at_once() -> N
     during = replace(CALM, lost_ms=4_000, loss="Redis was emptied. Messages still lost: about 300. Restored: 600")
     overall = judge(Known(during, local=local))
     assert overall.faults[-1].text == during.loss
-    assert [fault.subject for fault in overall.faults] == ["journal restore", "store contents"]
+    assert [fault.subject for fault in overall.faults] == ["store contents"]
     back = replace(CALM, lost_ms=4_000, restored_ms=9_000)
     assert judge(Known(back, local=local)).well
     again = replace(back, lost_ms=9_500, loss="Redis was emptied. Messages lost: about 4")
     assert again.loss in [fault.text for fault in judge(Known(again, local=local)).faults], "of a later loss"
     assert not judge(Known(replace(back, now_ms=30_000), local=local)).well, "it has looked again since then"
+
+
+def test_a_loss_is_named_first_for_ten_minutes_unless_the_store_is_away() -> None:
+    waits = {"confirms": "RabbitMQ has not confirmed published messages: 7", "rabbitmq publish": "it is frozen"}
+    loss = replace(CALM, now_ms=1_000_000, lost_ms=999_000, loss="Messages lost: about 9", silent={"b-2": 9_000})
+    overall = judge(Known(loss, local=[replace(HERE, troubles=waits)]))
+    assert overall.sentence == "Trouble: Messages lost: about 9. Troubles: 4."
+    lacks = [replace(HERE, troubles={**waits, "journal restore": "Redis lacks messages"})]
+    assert judge(Known(CALM, local=lacks)).sentence == "Trouble: Redis lacks messages. Troubles: 3."
+    away = [replace(HERE, troubles={**waits, "store settle": "Redis does not answer"})]
+    assert judge(Known(loss, local=away)).sentence == "Trouble: Redis does not answer. Troubles: 5."
+    old = judge(Known(replace(loss, now_ms=1_700_000), local=[replace(HERE, troubles=waits)]))
+    assert [fault.subject for fault in old.faults] == ["instance", "rabbitmq publish", "confirms", "store contents"]
+
+
+@pytest.mark.parametrize(
+    ("cure", "restoring", "end"),
+    [("", False, ""), (RESTORE, False, f" {RESTORE}."), (RESTORES_ITSELF, True, " A restore is under way.")],
+)
+def test_a_loss_says_at_once_what_ends_it(cure: str, restoring: bool, end: str) -> None:
+    lost = "Redis was emptied. Messages lost: about 9"
+    facts = replace(CALM, restoring=restoring, warnings=(lost,))
+    known = Known(replace(facts, loss=lost, lost_ms=9_000), cure=cure)
+    assert judge(known).sentence == f"Trouble: {lost}.{end}", "and no warning repeats it"
+    assert judge(Known(replace(facts, warnings=(), shrunk=True), cure=cure)).sentence.endswith(f"known yet.{end}")
+    moves = replace(facts, loss=lost, restoring=False)
+    assert judge(Known(moves, cure=cure)).sentence == f"Trouble: {lost}.", "no message is lost"
+    lacks = [replace(HERE, troubles={"journal restore": lacks_messages(cure)})]
+    sentence = judge(Known(replace(facts, warnings=()), local=lacks, cure=cure)).sentence
+    assert sentence.rstrip(". ").endswith((end or "journal").strip(" ."))
 
 
 def test_paused_and_draining_routes_are_named_whatever_else_is_wrong() -> None:
