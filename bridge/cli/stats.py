@@ -47,8 +47,9 @@ def as_text(found: StatsFacts, used: bool) -> list[tuple[str, str]]:
     if found.unconfirmed:
         oldest += f"; {found.unconfirmed} of them are claimed and not confirmed, and no route counts these"
     refused = found.refused_waiting
+    others = (word for word in found.warnings if word not in found.sentence)
     lines = [
-        *(("trouble" if word in found.troubles else "warning", ended(word)) for word in found.warnings),
+        *(("trouble" if word in found.troubles else "warning", ended(word)) for word in others),
         ("parked", str(found.parked)),
         *([("cold", f"{found.cold}, in the journal alone; they count as parked")] if found.cold else []),
         *([("held", f"{found.held}, due on routes that are paused, missing or at max_rate")] if found.held else []),

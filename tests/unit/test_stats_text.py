@@ -92,3 +92,10 @@ def test_what_the_verdict_calls_a_trouble_is_no_warning() -> None:
     found = Stats(10_000, 1, 0, 0, 0, None, {}, ill, (), warnings=["Redis was emptied", "it is nearly full"])
     labels = [line for line in lines_of(found) if line[0] in ("trouble", "warning")]
     assert labels == [("trouble", "Redis was emptied."), ("warning", "it is nearly full.")]
+
+
+def test_what_the_verdict_says_has_no_line_of_its_own() -> None:
+    warnings = ["Redis was emptied", "it is nearly full"]
+    found = Stats(0, 0, 0, 0, 0, None, {}, {}, [], warnings=warnings)
+    lines = as_text(stats_of(found, {}, False, "Trouble: Redis was emptied. Run `postdate restore`."), used=True)
+    assert [line for line in lines if line[0] in ("trouble", "warning")] == [("warning", "it is nearly full.")]
