@@ -86,6 +86,11 @@ class RedisMoves:
     def _key(self, shard: int, parks: bool) -> str:
         return self._keys[shard].parks if parks else self._keys[shard].moved
 
+    async def begun(self) -> bool:
+        """Return whether there is a log, and so a journal that reads it. All shards begin theirs together."""
+        with store_errors():
+            return bool(await self._client.exists(self._key(0, False)))
+
     async def forget(self, shard: int, names: Sequence[bytes], parks: bool = False) -> None:
         with store_errors():
             await self._client.xdel(self._key(shard, parks), *names)

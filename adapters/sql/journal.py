@@ -27,10 +27,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement, Executable, Select
 
 from adapters.sql.bulk import MYSQL, ROWS, BulkInsert, among, completed, left_alone, moved
-from adapters.sql.engine import address_of, engine_of, reading, transaction, try_file
+from adapters.sql.engine import DatabaseFile, address_of, engine_of, place_of, reading, transaction
 from adapters.sql.tables import COLD_MS, FLOW, IS_COLD, MESSAGE, META, VERSION, statements
 from bridge.core.errors import StoreUnfit
-from bridge.core.journal import FlowRow, JournalEntry, JournalFilter, JournalMessage, Place, StoreMove, Written
+from bridge.core.journal import (
+    FlowRow,
+    JournalEntry,
+    JournalFilter,
+    JournalMessage,
+    JournalMissing,
+    Place,
+    StoreMove,
+    Written,
+)
 from bridge.core.message import Origin
 from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
 from bridge.parking.identity import PRIORITY_MAX, arrival_of, ids_of_rank, shard_of
@@ -69,8 +78,10 @@ class SqlJournal:
         self, url: str, password: str, broker: str, prefix: str, shards: int = 8, body_max: int = 1024 * 1024
     ) -> None:
         """``prefix`` and ``shards`` are those of the broker's store. The stores of several brokers share the tables."""
-        self._url = address_of(url, password)
-        self._engine = engine_of(self._url)
+        address = address_of(url, password)
+        self._place = place_of(address)
+        self._file = DatabaseFile(self._place) if address.get_backend_name() == "sqlite" else None
+        self._engine = engine_of(address) if self._file is None else self._file.engine(address)
         self._reads = reading(self._engine)
         self._broker = broker
         self._store = {"key_prefix": prefix, "shards": str(shards)}
@@ -91,19 +102,21 @@ class SqlJournal:
     # -- the tables ---------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Check the version, of which store the tables are, and how large a row may be. Raises ``StoreUnfit``."""
+        """Check the version, of which store the tables are, and how large a row may be."""
         version, store = await self._state()
+        if not version:
+            raise self._missing()
         if version != VERSION:
             advice = "Run: postdate setup" if version < VERSION else "Upgrade postdate"
-            state = f"has version {version}" if version else "has no tables"
-            raise StoreUnfit(f"the journal {state}, and this postdate needs version {VERSION}. {advice}")
+            state = f"the journal at {self._place} has version {version}"
+            raise StoreUnfit(f"{state}, and this postdate needs version {VERSION}. {advice}")
         for name, mine in self._store.items():
             if name not in store:
-                raise StoreUnfit(f"the journal was not made for {self._broker}. Run: postdate setup")
+                raise StoreUnfit(f"the journal at {self._place} was not made for {self._broker}. Run: postdate setup")
             if store[name] != mine:
                 raise StoreUnfit(
-                    f'the journal belongs to the store with redis.{name} "{store[name]}", and this one has "{mine}". '
-                    "Give each its own database or schema"
+                    f'the journal at {self._place} belongs to the store with redis.{name} "{store[name]}", and this '
+                    f'one has "{mine}". Give each its own database or schema'
                 )
         if self._engine.dialect.name in MYSQL:
             await self._measure()
@@ -115,10 +128,23 @@ class SqlJournal:
         needed = 2 * self._body_max + _STATEMENT_BYTES
         if packet < needed:
             raise StoreUnfit(
-                f"the journal's server takes statements of {packet} bytes (max_allowed_packet), and limits.max_body "
-                f"needs {needed}. Raise it there, or lower limits.max_body"
+                f"the server of the journal at {self._place} takes statements of {packet} bytes (max_allowed_packet), "
+                f"and limits.max_body needs {needed}. Raise it there, or lower limits.max_body"
             )
         self._envelope_max = (packet - _STATEMENT_BYTES // 2) // 2
+
+    def _missing(self) -> JournalMissing:
+        if self._file is not None and not self._is_there():
+            return self._file.missing()
+        return JournalMissing(
+            f"the journal at {self._place} has no tables",
+            "If they are elsewhere, correct journal.url. `postdate setup` creates an empty journal: messages that wait "
+            "have no row in it",
+        )
+
+    def _is_there(self) -> bool:
+        """Return whether there is a database to ask."""
+        return self._file is None or self._file.exists()
 
     async def is_new(self) -> bool:
         """Return whether no setup was made for this store."""
@@ -131,7 +157,7 @@ class SqlJournal:
         MySQL keeps what a setup made that was killed, so indexes that are there are left out."""
         version, _ = await self._state()
         wanted = statements(self._engine.dialect, version)
-        there = await self._indexes() if wanted else ()
+        there = await self._indexes() if wanted and self._is_there() else ()
         return [statement for statement in wanted if not any(f" INDEX {name} ON " in statement for name in there)]
 
     async def _indexes(self) -> list[str | None]:
@@ -145,6 +171,8 @@ class SqlJournal:
     async def create(self) -> list[str]:
         """Create or upgrade the tables. Return the SQL that was carried out. Raises ``StoreUnfit`` as ``open``."""
         missing = await self.missing()
+        if self._file is not None:
+            self._file.make()
         async with transaction(self._engine) as connection:
             for statement in missing:
                 await connection.execute(text(statement))
@@ -164,7 +192,9 @@ class SqlJournal:
 
     async def _state(self) -> tuple[int, dict[str, str]]:
         """Return the version of the tables, and of which store they are."""
-        try_file(self._url)
+        await self._engine.dispose()
+        if not self._is_there():
+            return 0, {}
         async with transaction(self._reads) as connection:
             if not await connection.run_sync(lambda sync: inspect(sync).has_table(META.name)):
                 return 0, {}

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from bridge.app.brokers import broker_of, open_journal, open_store
+from bridge.app.brokers import RedisStore, broker_of, open_journal, open_store
 from bridge.app.build import begin_logs, build, build_without_store, instance_name
 from bridge.app.set_up import BrokerStep, log_strays, under_way, when_there
 from bridge.app.survey import emptying
@@ -63,7 +63,7 @@ async def run_process(
         await _open(settings, store, report)
         async with _announced(store, settings.dispatch.takeover, report):
             if journal is not None:
-                await _when_there(partial(_open_journal, settings, journal), report, "journal")
+                await _when_there(partial(_open_journal, settings, store, journal), report, "journal")
             await _when_there(partial(begin_logs, settings, store, journal), report)
             orders = await _when_there(store.orders, report)  # a paused route must not deliver until the first beat
             if whole is not None:
@@ -182,9 +182,10 @@ async def _open(settings: Settings, store: Any, report: Report) -> None:
         log.warning("store", what=text)
 
 
-async def _open_journal(settings: Settings, journal: Tables) -> None:
-    """Check the journal. Make its tables where there are none; only `setup` upgrades them."""
-    if settings.bridge.setup and await journal.is_new():
+async def _open_journal(settings: Settings, store: RedisStore, journal: Tables) -> None:
+    """Check the journal. Make the tables of a new one; only `setup` upgrades them. Where Redis logs its moves for a
+    journal, that one was moved, or the settings name another: its messages must not wait without a row."""
+    if settings.bridge.setup and await journal.is_new() and not await store.moves.begun():
         await journal.create()
     await journal.open()
 

@@ -20,6 +20,16 @@ class JournalUnavailable(StoreUnavailable):
     """The journal's database does not answer, or refuses the call."""
 
 
+class JournalMissing(JournalUnavailable):
+    """The database is not the journal: it was moved away or replaced, or has no tables yet. ``fact`` and ``advice`` are
+    its two sentences."""
+
+    def __init__(self, fact: str, advice: str) -> None:
+        super().__init__(f"{fact}. {advice}")
+        self.fact = fact
+        self.advice = advice
+
+
 class Written(IntEnum):
     """What the journal knows of a message. The database has the number, so numbers never change their meaning."""
 
@@ -127,7 +137,8 @@ class Journal(Protocol):
     """The rows of one store. Every method raises ``JournalUnavailable``, and is safe to repeat."""
 
     async def open(self) -> None:
-        """Check that the tables are those of this version and of this store. Raises ``StoreUnfit`` if not."""
+        """Check that the tables are those of this version and of this store. Raises ``StoreUnfit`` if not, and
+        ``JournalMissing`` where there are none."""
 
     async def write(self, entries: Sequence[JournalEntry], moves: Sequence[StoreMove] = ()) -> None:
         """Write messages, then moves. A known id gets no second row.

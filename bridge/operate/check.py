@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from bridge.app.brokers import brokers_of
 from bridge.app.survey import count_drained, stored_before, strays_of, survey_levels, without_consumer
 from bridge.app.topology import judge_consumers, judge_policies, open_fronts, replay_reach, verify_topology
-from bridge.core.errors import PostdateError, Unreachable
+from bridge.core.errors import UNREACHABLE, PostdateError, Unreachable
+from bridge.core.journal import JournalMissing
 from bridge.core.orders import RouteState, routes_that
 from bridge.core.reasons import ReasonKind
 from bridge.delay.duration import write_moment
@@ -120,11 +121,14 @@ def _journals(settings: Settings) -> Iterator[CheckResult]:
     where = mask_url(settings.journal.url.get_secret_value())
     try:
         new = asyncio.run(inspect_journals(settings))
+    except JournalMissing as error:
+        yield fail("journal", error.fact, UNREACHABLE, error.advice)
+        return
     except PostdateError as error:
         yield failed("journal", error)
         return
     if any(new):
-        yield warn("journal", f"{where} misses tables. `postdate run` or `postdate setup` creates them")
+        yield warn("journal", f"{where} has no tables yet. `postdate run` or `postdate setup` creates them")
     elif new:
         yield ok("journal", f"{where} has its tables")
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from bridge.app.brokers import desk_of, loader_of, open_journal, open_store
 from bridge.app.build import instance_name, new_token
 from bridge.core.clock import StoreClock
-from bridge.core.errors import Refused
+from bridge.core.errors import Refused, StoreUnavailable
 from bridge.core.journal import Tables
 from bridge.pipeline.derive import key_rule
 from bridge.pipeline.restore import Restorer
@@ -47,11 +47,22 @@ async def inspect_journals(settings: Settings) -> list[bool]:
     Raises ``StoreUnavailable`` and ``StoreUnfit``."""
     new = []
     async with journals(settings) as found:
-        for _, journal in found:
-            new.append(settings.bridge.setup and await journal.is_new())
+        for plan, journal in found:
+            new.append(settings.bridge.setup and await journal.is_new() and not await _has_logs(plan))
             if not new[-1]:
                 await journal.open()
     return new
+
+
+async def _has_logs(plan: ProcessPlan) -> bool:
+    """Return whether Redis logs its moves for a journal; False while Redis is away."""
+    store = open_store(plan.settings, StoreClock(), "check")
+    try:
+        return await store.moves.begun()
+    except StoreUnavailable:  # `check` reports it
+        return False
+    finally:
+        await store.close()
 
 
 @asynccontextmanager

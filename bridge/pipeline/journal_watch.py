@@ -1,4 +1,5 @@
-"""Notice that the store lost what the journal says waits. Name the command that restores it, or restore it."""
+"""Notice that the store lost what the journal says waits. Name the command that restores it, or restore it. And notice
+that the journal is away or another one, also while nothing is written."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from contextlib import suppress
 import structlog
 
 from bridge.core.errors import StoreUnavailable
+from bridge.core.journal import JournalUnavailable
 from bridge.core.orders import Actor
 from bridge.desk.past import AuditEntry
 from bridge.desk.protocol import Desk
@@ -18,6 +20,7 @@ from bridge.telemetry.subject import Subject
 
 log = structlog.get_logger("postdate")
 
+JOURNAL = Subject("journal")
 JOURNAL_RESTORE = Subject("journal", "restore")
 #: The messages that are due next, and those that arrived last, of which each look asks the store.
 _EVERY_S, _SAMPLE = 5.0, 100
@@ -38,13 +41,18 @@ class JournalWatch:
 
     async def run(self) -> None:
         while True:
-            with suppress(StoreUnavailable):  # the loops that use the store and the journal report it
+            with suppress(StoreUnavailable):  # the loops that use the store report it
                 await self.once()
             await asyncio.sleep(_EVERY_S)
 
     async def once(self) -> None:
         """Look, and restore if asked. Raises ``StoreUnavailable``."""
-        lost = await self._restorer.lost(_SAMPLE)
+        try:
+            lost = await self._restorer.lost(_SAMPLE)
+        except StoreUnavailable as error:  # the journal is asked first
+            self._health.say(JOURNAL, str(error) if isinstance(error, JournalUnavailable) else "")
+            raise
+        self._health.say(JOURNAL, "")
         # Without the number: it is that of a sample, and each instance would give its own.
         text = lacks_messages(RESTORES_ITSELF if self._auto else RESTORE)
         self._health.say(JOURNAL_RESTORE, text if lost else "", cause="lost")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,6 +11,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncmy
 import asyncpg  # type: ignore[import-untyped]
@@ -17,10 +19,11 @@ import pytest
 from sqlalchemy import event
 
 from adapters.memory.memory_journal import MemoryJournal
+from adapters.sql.engine import address_of, place_of
 from adapters.sql.journal import SqlJournal
 from adapters.sql.tables import VERSION, statements
 from bridge.core.errors import StoreUnfit
-from bridge.core.journal import START, JournalFilter, JournalUnavailable, Written
+from bridge.core.journal import START, JournalFilter, JournalMissing, JournalUnavailable, Written
 from tests.conformance.journal_suite import DUE_MS, WAITING, JournalSuite, entry, move, waiting
 from tests.devstack.databases import MariaDB, PostgreSQL
 from tests.devstack.service import Service
@@ -110,9 +113,9 @@ async def test_a_database_that_dies_and_comes_back_is_named_and_used_again(datab
     await journal.create()
     await journal.write([first := entry()])
     await asyncio.to_thread(database.kill)
-    with pytest.raises(JournalUnavailable, match=r"^the journal"):
+    with pytest.raises(JournalUnavailable, match=rf"^the journal at 127.0.0.1:{urlsplit(database.url).port}/"):
         await journal.write([entry()])
-    with pytest.raises(JournalUnavailable, match=r"^the journal"):
+    with pytest.raises(JournalUnavailable, match=rf"^the journal at 127.0.0.1:{urlsplit(database.url).port}/"):
         await journal.write([entry()])
     await asyncio.to_thread(database.start)
     again = entry()
@@ -181,12 +184,68 @@ async def test_a_file_that_cannot_be_opened_is_named_before_a_thread_waits_for_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread of aiosqlite outlives the loop of a short command, and writes a traceback: "Event loop is closed"."""
-    (tmp_path / "file").touch()
-    journal = on_sqlite(tmp_path / "file")
+    (tmp_path / "journal.db").mkdir()
+    journal = on_sqlite(tmp_path)
     monkeypatch.setattr("aiosqlite.core.Thread", None)
     for called in (journal.open, journal.is_new, journal.missing, journal.create):
-        with pytest.raises(JournalUnavailable, match=r"^the journal: unable to open database file$"):
+        with pytest.raises(JournalUnavailable, match=rf"^the journal at {tmp_path}/journal.db: unable to open"):
             await called()
+    await journal.close()
+    elsewhere = on_sqlite(tmp_path / "no folder")
+    with pytest.raises(JournalUnavailable, match=rf"^the journal at {tmp_path}/no folder/journal.db: No such file"):
+        await elsewhere.create()
+    await elsewhere.close()
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["moved", "deleted"])
+async def test_a_file_that_is_moved_away_takes_no_more_rows_until_it_is_back(tmp_path: Path, deleted: bool) -> None:
+    """What went into it meanwhile would be lost at the next start, and no other process would find it."""
+    journal, file = on_sqlite(tmp_path), tmp_path / "journal.db"
+    await journal.create()
+    await journal.write([first := entry()])
+    os.link(file, tmp_path / "elsewhere")
+    file.unlink() if deleted else file.rename(tmp_path / "moved")
+    for called in (lambda: journal.write([entry()]), lambda: waiting(journal), lambda: journal.count(WAITING)):
+        with pytest.raises(JournalMissing, match=rf"^the journal's file {file} is missing\. If it was moved, move it ba"):
+            await called()
+    assert not file.exists(), "an empty file would pass for the journal"
+    (tmp_path / "elsewhere").rename(file)
+    await journal.write([second := entry()])
+    assert set(await waiting(journal)) == {first.id, second.id}
+    await journal.close()
+
+
+async def test_another_file_in_the_place_of_the_journal_is_used_after_a_restart_alone(tmp_path: Path) -> None:
+    journal, other, file = on_sqlite(tmp_path), on_sqlite(tmp_path), tmp_path / "journal.db"
+    await journal.create()
+    for suffix in ("", "-wal", "-shm"):
+        (tmp_path / f"journal.db{suffix}").rename(tmp_path / f"moved{suffix}")
+    await other.create()
+    with pytest.raises(JournalMissing, match=rf"^the journal's file {file} is not the file that postdate has opened\."):
+        await journal.write([entry()])
+    assert await waiting(other) == []
+    await journal.open()  # as a start does
+    await journal.write([written := entry()])
+    assert await waiting(other) == [written.id]
+    await journal.close()
+    await other.close()
+
+
+async def test_a_missing_file_is_made_by_setup_alone_and_not_where_the_last_rows_of_one_are(tmp_path: Path) -> None:
+    journal, file, rows = on_sqlite(tmp_path), tmp_path / "journal.db", tmp_path / "journal.db-wal"
+    assert await journal.is_new()
+    assert len(await journal.missing()) > 3
+    for called in (journal.open, lambda: waiting(journal)):
+        with pytest.raises(JournalMissing, match=r"is missing\. If it was moved"):
+            await called()
+    assert not file.exists()
+    rows.write_bytes(b"rows")
+    with pytest.raises(JournalMissing, match=rf"^the journal's file {file} is missing, and {rows} has its last rows"):
+        await journal.create()
+    assert (file.exists(), rows.read_bytes()) == (False, b"rows")
+    rows.unlink()
+    await journal.create()
+    assert await waiting(journal) == []
     await journal.close()
 
 
@@ -201,7 +260,7 @@ async def test_a_full_disk_is_named_and_what_was_written_stays(tmp_path: Path) -
 
     pages = 20
     batch = [entry(payload=bytes(10_000)) for _ in range(100)]
-    with pytest.raises(JournalUnavailable, match=r"^the journal: database or disk is full$"):
+    with pytest.raises(JournalUnavailable, match=r"^the journal at .*/journal.db: database or disk is full$"):
         await journal.write(batch)
     assert await waiting(journal) == [kept.id]
     pages = 100_000  # someone has made room
@@ -314,7 +373,8 @@ async def test_cold_messages_of_a_key_and_of_a_route_are_found_without_a_look_at
 
 async def test_setup_creates_the_tables_once_and_says_what_it_runs(tmp_path: Path) -> None:
     journal = on_sqlite(tmp_path)
-    with pytest.raises(StoreUnfit, match=r"has no tables.*Run: postdate setup"):
+    (tmp_path / "journal.db").touch()
+    with pytest.raises(JournalMissing, match=rf"^the journal at {tmp_path}/journal.db has no tables\. If they are elsewh"):
         await journal.open()
     wanted = await journal.missing()
     assert "CREATE TABLE IF NOT EXISTS postdate_message" in "\n".join(wanted)
@@ -391,7 +451,8 @@ async def test_tables_of_a_newer_version_are_refused(tmp_path: Path) -> None:
 
 async def test_what_the_database_refuses_is_named_without_the_statement(tmp_path: Path) -> None:
     journal = on_sqlite(tmp_path)
-    with pytest.raises(JournalUnavailable, match=r"^the journal: no such table: postdate_message$"):
+    (tmp_path / "journal.db").touch()
+    with pytest.raises(JournalUnavailable, match=r"^the journal at .*/journal.db: no such table: postdate_message$"):
         await journal.write([entry()])
     await journal.close()
 
@@ -413,3 +474,16 @@ async def test_instances_that_deliver_each_others_new_messages_do_not_stop_each_
     assert {found[message_id].state for message_id in ids} == {Written.DELIVERED}
     for journal in journals:
         await journal.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("postgresql://ann:pw@db:5433/pd?ssl=require", "db:5433/pd"),
+        ("mysql://ann@[::1]/pd", "[::1]/pd"),
+        ("postgresql://ann@/pd?host=/run/postgresql", "/run/postgresql/pd"),
+        ("sqlite:////var/lib/journal.db", "/var/lib/journal.db"),
+    ],
+)
+def test_a_database_is_named_without_user_and_password(url: str, place: str) -> None:
+    assert place_of(address_of(url, "secret")) == place

@@ -65,11 +65,11 @@ def test_the_drill_of_the_manual_brings_everything_back(
     [
         (
             "UPDATE postdate_meta SET value = '99' WHERE name = 'version'",
-            "the journal has version 99, and this postdate needs version 2. Upgrade postdate",
+            "has version 99, and this postdate needs version 2. Upgrade postdate",
         ),
         (
             "UPDATE postdate_meta SET value = 'others' WHERE name = 'rabbitmq key_prefix'",
-            'the journal belongs to the store with redis.key_prefix "others"',
+            'belongs to the store with redis.key_prefix "others"',
         ),
     ],
     ids=["another version", "another cluster"],
@@ -84,6 +84,6 @@ def test_a_journal_that_does_not_fit_ends_the_start_with_a_sentence(
             journal.execute(change)
         refused = line.bridge().start()
         assert refused.wait_end() == 1
-        assert sentence in refused.log()
+        assert f"the journal at {file} {sentence}" in refused.log()
         checked = run_postdate(["check", "--config", str(line.file())], tmp_path)
         assert (checked.returncode, sentence in checked.stdout + checked.stderr) == (1, True)

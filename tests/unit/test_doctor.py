@@ -263,12 +263,15 @@ class TestBrokers:
 def test_tables_of_the_journal_that_run_creates_are_a_warning(tmp_path: Path) -> None:
     """As missing queues are: a check before the first start must not fail a deployment."""
     url = {"POSTDATE_JOURNAL__URL": f"sqlite:///{tmp_path}/journal.db"}
+    url["POSTDATE_REDIS__URL"] = "redis://127.0.0.1:1"
     route = {"POSTDATE_ROUTES__A__INTERCEPT": "a.delay", "POSTDATE_ROUTES__A__DELIVER_TO": "a"}
     ours, theirs = (load(None, {**url, **route, "POSTDATE_BRIDGE__SETUP": setup}) for setup in ("true", "false"))
-    (new,), (forbidden,) = _journals(ours), _journals(theirs)
+    (new,), (forbidden,) = _journals(ours), map(doctor._advised, _journals(theirs))
     assert (new.level, new.code, forbidden.level) == (Severity.WARN, 0, Severity.FAIL)
-    assert new.text.endswith("misses tables. `postdate run` or `postdate setup` creates them")
-    assert forbidden.text.endswith("Run: postdate setup")
+    assert new.text.endswith("has no tables yet. `postdate run` or `postdate setup` creates them")
+    assert forbidden.text == f"the journal's file {tmp_path}/journal.db is missing"
+    assert forbidden.advice.startswith("If it was moved, move it back, with its -wal and -shm files. `postdate setup`")
+    assert list(tmp_path.iterdir()) == [], "a check creates nothing"
     asyncio.run(set_up(ours, dry_run=False))
     assert [(*_journals(ours),)[0].level, (*_journals(theirs),)[0].level] == [Severity.OK] * 2
     assert levels(list(_journals(Settings(routes=ROUTES)))) == []

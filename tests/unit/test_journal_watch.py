@@ -16,6 +16,7 @@ from bridge.parking.identity import Ids
 from bridge.pipeline.journal_watch import JournalWatch
 from bridge.pipeline.restore import RestoreOrder, Restorer
 from bridge.telemetry.health import WELL
+from bridge.telemetry.subject import rendered
 from tests.unit.house import HOUR_MS, House, turns
 from tests.unit.test_journal import LOG, delivered, emptied, opened, restored, written
 
@@ -87,6 +88,21 @@ class TestWatch:
         assert noted == []
         await restorer.run(RestoreOrder())
         assert noted == [0, 1, None]
+
+    async def test_a_journal_that_is_away_is_a_trouble_also_while_nothing_is_written(
+        self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        house = await opened(journal)
+        watch, journal.away = self.watch(house, journal), "the journal's file a.db is missing. Move it back"
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await watch.once()
+            assert rendered(house.health.troubles()) == {"journal": journal.away}
+        journal.away, house.memory.away = "", "the store is away"
+        house.publish("a", HOUR_MS)
+        with pytest.raises(StoreUnavailable):
+            await watch.once()
+        assert house.health.sentence() == WELL, "the store has a trouble of its own"
 
     async def test_what_an_outage_kept_from_being_parked_is_no_loss(
         self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
