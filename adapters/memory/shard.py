@@ -225,7 +225,12 @@ class Shard:
                 del self.recent[0]
 
     def reject(
-        self, instance: str, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
+        self,
+        instance: str,
+        token: bytes,
+        messages: Sequence[tuple[bytes, bytes, str]],
+        origins: Sequence[Origin] = (),
+        restored: bool = False,
     ) -> tuple[int, ...]:
         """new -> dead."""
         seen = self._seen.get(("reject", instance))
@@ -244,8 +249,8 @@ class Shard:
                 self._note(PastState.DEAD, message_id, reason)
                 self._log("dead", Written.DEAD, message_id, reason=reason)
                 self._log("parked", None, message_id, parks=True)
-                self.counts["dead"] += 1
-                self.counts["rejected"] += 1
+                for name in ("restored",) if restored else ("dead", "rejected"):
+                    self.counts[name] += 1
         for origin in origins:
             self.offsets.note(origin)
         before = tuple(position for position, is_new in enumerate(new, 1) if not is_new)

@@ -163,10 +163,15 @@ class MemoryStore:
             return error
 
     async def reject(
-        self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
+        self,
+        shard: int,
+        token: bytes,
+        messages: Sequence[tuple[bytes, bytes, str]],
+        origins: Sequence[Origin] = (),
+        restored: bool = False,
     ) -> tuple[int, ...]:
         async with self._call(adds=True):
-            return self.memory.shards[shard].reject(self.instance, token, messages, origins)
+            return self.memory.shards[shard].reject(self.instance, token, messages, origins, restored)
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
         async with self._call():

@@ -15,7 +15,7 @@ key                    type    holds
 {postdate:K}:recent    list    digests and ids of recently parked messages, to recognise redeliveries
 {postdate:K}:offsets   hash    log -> the next new offset; log, NUL, owed -> earlier offsets still to be rejected; log,
                                NUL, first -> the lowest offset that was parked since the store was new or emptied
-{postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, cancelled, replaced, recovered;
+{postdate:K}:counts    hash    totals: parked, delivered, dead, rejected, restored, cancelled, replaced, recovered;
                                NUL, parked | held | dead | cold, NUL, route -> the number of such messages now; NUL,
                                held_ms, NUL, route -> twice a moment before which none of the held was due; and with
                                the byte 1 in front: each caller's last call to park (lua/include/calls.lua),

@@ -169,9 +169,14 @@ class RedisStore:
         }
 
     async def reject(
-        self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
+        self,
+        shard: int,
+        token: bytes,
+        messages: Sequence[tuple[bytes, bytes, str]],
+        origins: Sequence[Origin] = (),
+        restored: bool = False,
     ) -> tuple[int, ...]:
-        args: list[Any] = [token, *self._limits]
+        args: list[Any] = [token, *self._limits, int(restored)]
         for message, origin in zip(messages, origins or [_NO_ORIGIN] * len(messages), strict=True):
             args += (*message, *origin)
         return tuple(await self._runner.run(self._keys.shards[shard].call("reject", args), self._wait))

@@ -139,17 +139,18 @@ def _begin(connection: Any) -> None:
 @asynccontextmanager
 async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """Run the block in a transaction. Raises ``JournalUnavailable`` for whatever the database refuses."""
+    where = f"the journal at {place_of(engine.url)}"
     try:
         async with asyncio.timeout(_CALL_S), engine.begin() as connection:
             yield connection
     except TimeoutError as error:
-        raise JournalUnavailable(f"the journal at {place_of(engine.url)} did not answer within {_CALL_S:g} s") from error
+        raise JournalUnavailable(f"{where} did not answer within {_CALL_S:g} s") from error
     except (SQLAlchemyError, OSError) as error:
-        raise JournalUnavailable(f"the journal at {place_of(engine.url)}: {sentence_of(error)}") from error
+        raise JournalUnavailable(f"{where}: {sentence_of(error)}") from error
     except Exception as error:
         if not type(error).__module__.startswith(("asyncpg", "pymysql", "asyncmy", "sqlite3")):
             raise
-        raise JournalUnavailable(f"the journal at {place_of(engine.url)}: {sentence_of(error)}") from error
+        raise JournalUnavailable(f"{where}: {sentence_of(error)}") from error
 
 
 def sentence_of(error: BaseException) -> str:

@@ -85,7 +85,9 @@ def _totals(ever: Mapping[str, int]) -> list[tuple[str, str]]:
     def count(*names: str) -> str:
         return f"{sum(ever.get(name, 0) for name in names)}"
 
-    taken = f"{count('parked', 'rejected')} = parked {count('parked')} + dead on arrival {count('rejected')}"
+    names = ("parked", "rejected", "restored")
+    taken = f"{count(*names)} = parked {count('parked')} + dead on arrival {count('rejected')}"
+    taken += f" + dead letters restored {count('restored')}" if ever.get("restored") else ""
     taken = f"{taken}, canaries included"
     left = " + ".join(f"{name} {count(name)}" for name in _LEFT)
     return [

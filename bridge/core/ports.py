@@ -204,9 +204,15 @@ class ParkingStore(Protocol):
         at a time."""
 
     async def reject(
-        self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
+        self,
+        shard: int,
+        token: bytes,
+        messages: Sequence[tuple[bytes, bytes, str]],
+        origins: Sequence[Origin] = (),
+        restored: bool = False,
     ) -> tuple[int, ...]:
-        """Keep (id, envelope, reason) as dead letters. ``origins`` as in ``Batch``.
+        """Keep (id, envelope, reason) as dead letters. ``origins`` as in ``Batch``. ``restored``: they do not count as
+        new, because they were dead letters before.
 
         Return the positions (from 1) of messages that were handled before, or whose id the store has.
         """

@@ -13,7 +13,7 @@ import hmac
 import json
 import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -28,7 +28,7 @@ from bridge.core.state import State
 from bridge.delay.duration import write_age, write_duration, write_moment
 from bridge.desk.numbers import SAME_LOSS_MS, Stats
 from bridge.desk.protocol import Desk
-from bridge.desk.rows import Cursor, Filter
+from bridge.desk.rows import Cursor, Filter, Row
 from bridge.operate.verdict import LATE_MS, Known, few, judge
 from bridge.settings import Webhook
 from bridge.telemetry.printable import as_sentence
@@ -50,8 +50,8 @@ _LOSS_MS = 3_600_000
 #: messages are late before they are reported as overdue. For how long a full store takes each lease before it has room:
 #: at its limit, small writes succeed now and then.
 _LASTS_S = 5.0
-#: A report names the routes and reasons of as many new dead letters.
-_DEAD_MAX = 500
+#: A report names the routes and reasons of as many new dead letters. For how long a look counts, at most.
+_DEAD_MAX, _COUNTING_MS = 500, 1000
 #: The instances of one process die together, and each store removes its own: they are one report.
 _TOGETHER_S = 3.0
 #: Parts of a server without which nothing passes. Other subjects are warnings, or have a report of their own.
@@ -342,16 +342,22 @@ class WebhookReporter:
         return True
 
     async def _dead(self, desk: Desk, new_dead: int) -> str:
-        """Return the routes and reasons of the dead letters since the last look that left nothing to report."""
-        counts: Counter[tuple[str, str]] = Counter()
-        if new_dead > 0 and self._done_ms is not None:
+        """Return the routes and reasons of the dead letters since the last look that left nothing to report.
+
+        That look had counted a shard before its end, so a message that died meanwhile is new, too."""
+        most = max(0, min(new_dead, _DEAD_MAX))
+        later, meanwhile = list[Row](), deque[Row](maxlen=most)
+        if most and self._done_ms is not None:
             with suppress(StoreUnavailable, TimeoutError):  # then the report has their number alone
                 async with asyncio.timeout(_SOON_S):
-                    async for row in desk.rows(State.DEAD, Filter(), Cursor(self._done_ms, b"")):
-                        counts[row.route, row.reason.partition(":")[0] or "unknown"] += 1
-                        if counts.total() >= min(new_dead, _DEAD_MAX):
+                    async for row in desk.rows(State.DEAD, Filter(), Cursor(self._done_ms - _COUNTING_MS, b"")):
+                        (later if row.at_ms > self._done_ms else meanwhile).append(row)
+                        if len(later) == most:
                             break
-        return by_route_and_reason(counts, new_dead)
+        rows = [*meanwhile, *later][-most:]
+        return by_route_and_reason(
+            Counter((row.route, row.reason.partition(":")[0] or "unknown") for row in rows), new_dead
+        )
 
     async def _lead(self, desk: Desk) -> tuple[bool, str]:
         """Return whether this instance reports what is stored, and why the store has no room even for its lease."""

@@ -157,7 +157,12 @@ class JournaledStore:
         return replies
 
     async def reject(
-        self, shard: int, token: bytes, messages: Sequence[tuple[bytes, bytes, str]], origins: Sequence[Origin] = ()
+        self,
+        shard: int,
+        token: bytes,
+        messages: Sequence[tuple[bytes, bytes, str]],
+        origins: Sequence[Origin] = (),
+        restored: bool = False,
     ) -> tuple[int, ...]:
         rows = [
             JournalEntry(message_id, 0, envelope, origins[n] if origins else None, reason)
@@ -165,7 +170,7 @@ class JournaledStore:
         ]
         rivals = await self._write_new({shard: rows}) if self._writer is None and origins else {}
         called_ms = self.clock.now_ms()
-        before = await self._store.reject(shard, token, messages, origins)
+        before = await self._store.reject(shard, token, messages, origins, restored)
         kept = [entry for position, entry in enumerate(rows, 1) if position not in before]
         if self._writer is not None:
             self._writer.add(self._wanted(kept))

@@ -128,7 +128,9 @@ class PutBack:
             await patiently(lambda: self._store.cancel(list(replaced), False, replaced=True))
         await self._park(by_shard, guarded)
         for shard, returning in by_shard.items():
-            await self._reject(shard, [message for message in returning if message.dead])
+            dead = [message for message in returning if message.dead]
+            for restored in (False, True):
+                await self._reject(shard, [message for message in dead if _was_dead(message) is restored], restored)
         await self._pace.passed(len(messages))
         return self._fates
 
@@ -211,12 +213,12 @@ class PutBack:
                 batch.found[field] = batch.found.get(field, b"") + message.id
         return batch
 
-    async def _reject(self, shard: int, dead: Sequence[Restorable]) -> None:
+    async def _reject(self, shard: int, dead: Sequence[Restorable], restored: bool) -> None:
         if not dead:
             return
         rows = [(message.id, message.envelope, message.dead) for message in dead]
         origins, token = [message.origin for message in dead if message.origin], self._store.new_token()
-        before = await patiently(lambda: self._store.reject(shard, token, rows, origins))
+        before = await patiently(lambda: self._store.reject(shard, token, rows, origins, restored))
         self._count(Fate.THERE, [message for n, message in enumerate(dead, 1) if n in before])
         self._count(Fate.DEAD, [message for n, message in enumerate(dead, 1) if n not in before])
 
@@ -243,6 +245,11 @@ async def patiently(call: Callable[[], Awaitable[T]], tries: int = _TRIES) -> T:
         except StoreUnavailable:
             await asyncio.sleep(1)
     return await call()
+
+
+def _was_dead(message: Restorable) -> bool:
+    """Return whether a dead letter was one before. Those of an intake come in the order of their records. Pure."""
+    return message.origin is None and message.dead != str(OVERDUE)
 
 
 def _owns_key(message: Restorable) -> bool:

@@ -310,6 +310,18 @@ class Count:
         assert stats.ever["parked"] == 14
         assert stats.ever["cancelled"] == 1
 
+    async def test_dead_letters_that_are_brought_back_do_not_count_as_new(self, desk_rig: DeskRig) -> None:
+        store, ids = desk_rig.store, [await desk_rig.park() for _ in range(3)]
+        rows = {message_id: (await desk_rig.desk.look([message_id], 9))[0] for message_id in ids}
+        await desk_rig.desk.cancel(ids)
+        for message_id, restored in zip(ids, (True, True, False), strict=True):
+            envelope = seal(rows[message_id].due_ms, rows[message_id].arrived_ms, b"orders", b"", b"", b"x")
+            row = (message_id, envelope, "unroutable: no queue")
+            for known in (), (1,):
+                assert await store.reject(shard_of(message_id), store.new_token(), [row], (), restored) == known
+        stats = await desk_rig.desk.stats()
+        assert (stats.dead, stats.ever["dead"], stats.ever["rejected"], stats.ever["restored"]) == (3, 1, 1, 2)
+
     async def test_memory_and_the_size_of_a_message_are_told(self, desk_rig: DeskRig) -> None:
         if Feature.SERVER_MEMORY not in desk_rig.features:
             pytest.skip(Feature.SERVER_MEMORY.value)

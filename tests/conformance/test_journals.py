@@ -206,7 +206,7 @@ async def test_a_file_that_is_moved_away_takes_no_more_rows_until_it_is_back(tmp
     os.link(file, tmp_path / "elsewhere")
     file.unlink() if deleted else file.rename(tmp_path / "moved")
     for called in (lambda: journal.write([entry()]), lambda: waiting(journal), lambda: journal.count(WAITING)):
-        with pytest.raises(JournalMissing, match=rf"^the journal's file {file} is missing\. If it was moved, move it ba"):
+        with pytest.raises(JournalMissing, match=rf"^the journal's file {file} is missing\. If it was moved, move"):
             await called()
     assert not file.exists(), "an empty file would pass for the journal"
     (tmp_path / "elsewhere").rename(file)
@@ -374,7 +374,7 @@ async def test_cold_messages_of_a_key_and_of_a_route_are_found_without_a_look_at
 async def test_setup_creates_the_tables_once_and_says_what_it_runs(tmp_path: Path) -> None:
     journal = on_sqlite(tmp_path)
     (tmp_path / "journal.db").touch()
-    with pytest.raises(JournalMissing, match=rf"^the journal at {tmp_path}/journal.db has no tables\. If they are elsewh"):
+    with pytest.raises(JournalMissing, match=rf"^the journal at {tmp_path}/journal.db has no tables\. If they are"):
         await journal.open()
     wanted = await journal.missing()
     assert "CREATE TABLE IF NOT EXISTS postdate_message" in "\n".join(wanted)

@@ -1,4 +1,4 @@
-"""The journal's file is moved away under a running postdate: it says so everywhere, and no empty one takes its place."""
+"""The journal's file is moved away under a running postdate: every place says so, and no empty one takes its place."""
 
 from __future__ import annotations
 

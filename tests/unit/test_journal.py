@@ -523,6 +523,7 @@ class TestRestore:
         again = await emptied(house, journal)
         assert await restored(again, journal, RestoreOrder(overdue=Overdue(overdue))) == counts
         assert again.dead() == ([str(OVERDUE)] if overdue == "dead" else [])
+        assert (await MemoryDesk(again.store).stats()).ever.get("dead", 0) == (overdue == "dead"), "it is a new one"
         assert await delivered(again) == left
         await written(again)
         assert await restored(again, journal) == (counted(1, there=1) if overdue == "dead" else {})
@@ -549,6 +550,8 @@ class TestRestore:
         again = await emptied(house, journal)
         assert await restored(again, journal) == counted(1, dead=1)
         assert (again.dead(), again.parked()) == (house.dead(), 0)
+        ever = (await MemoryDesk(again.store).stats()).ever
+        assert (ever.get("dead", 0), ever.get("rejected", 0), ever["restored"]) == (0, 0, 1), "it is no new one"
 
     async def test_what_waited_before_there_was_a_journal_is_restored_after_an_import_of_all(
         self, journal: MemoryJournal

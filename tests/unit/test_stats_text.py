@@ -25,6 +25,10 @@ def test_the_total_in_is_the_total_out_and_what_the_store_holds() -> None:
     ever = {"parked": 4616, "rejected": 3, "dead": 5, "delivered": 4614, "cancelled": 1, "replaced": 1, "recovered": 2}
     lines = dict(lines_of(Stats(0, 1, 0, 2, 0, None, ever, {}, [], None, 0)))
     assert lines["total in"] == "4619 = parked 4616 + dead on arrival 3, canaries included"
+    restored = dict(lines_of(Stats(0, 1, 0, 2, 0, None, {**ever, "restored": 7}, {}, [], None, 0)))
+    assert restored["total in"] == (
+        "4626 = parked 4616 + dead on arrival 3 + dead letters restored 7, canaries included"
+    )
     assert lines["total out"] == "4616 = delivered 4614 + cancelled 1 + replaced 1"
     assert lines["total moved"] == "to dead letters 5, by recovered leases 2"
 

@@ -234,6 +234,23 @@ class TestSending:
         partly = by_route_and_reason(Counter({("orders", "unroutable"): 500}), 900)
         assert partly == " Among them: orders unroutable (500)."
 
+    async def test_a_message_that_died_while_a_look_counted_has_its_route_and_reason(self) -> None:
+        store, ids = MemoryStore(self.memory, "a"), Ids("aaaaaa")
+
+        async def dies(reason: str) -> None:
+            message_id = ids.next(now_ms := store.clock.now_ms(), 0)
+            envelope = seal(now_ms, now_ms, b"orders", b"", b"", b"x")
+            await store.reject(0, store.new_token(), [(message_id, envelope, reason)])
+
+        await dies("unroutable: it was reported before")
+        await dies("too_large: over 1 MB")
+        self.found = replace(self.found, now_ms=store.clock.now_ms() + 1)  # its own shard was counted first
+        await self.turn()
+        dead = CALM.ever["dead"] + 1
+        self.found = replace(self.found, now_ms=self.found.now_ms + 1000, dead=dead, ever={"dead": dead})
+        await self.turn()
+        assert "By route and reason: orders too_large (1). See " in self.sent[-1]["text"]
+
     async def test_the_instances_of_a_process_that_died_are_one_report(self) -> None:
         await self.turn()
         for names in (["a"], ["a", "b"], ["a", "b"], ["a", "b"], ["a", "b"]):

@@ -6,8 +6,8 @@
 --       5 counts (hash)   6 offsets (hash: which records of each log were dealt with)
 --       7 history (stream)   8 index (hash: key -> ids)   9 moved (stream)
 --       10 parks (stream, as in park.lua)
--- ARGV  1 token   2 ms to keep the history   3 its maximum (0: none), then five values for each message: id, envelope,
---       reason, log ('' without an origin), offset
+-- ARGV  1 token   2 ms to keep the history   3 its maximum (0: none)   4 '1': they were dead letters before, then five
+--       values for each message: id, envelope, reason, log ('' without an origin), offset
 -- Returns  positions (from 1) of messages that were dealt with before and left alone; a repeated token gets the same
 --- @include include/answered
 --- @include include/envelope
@@ -24,7 +24,7 @@ local earlier = answered(REJECT, token)
 if earlier then return earlier end
 local now_ms = math.floor(now_us() / 1000)
 local added, before, known, past = 0, {}, {}, {}
-for at = 4, #ARGV, 5 do
+for at = 5, #ARGV, 5 do
   local name, new = ARGV[at + 3], true
   if name ~= '' then
     local log, offset = origin_log(OFFSETS, known, name), tonumber(ARGV[at + 4])
@@ -43,11 +43,15 @@ for at = 4, #ARGV, 5 do
     moved(MOVED, 'dead', {ARGV[at]}, ARGV[at + 2])
     moved(PARKS, 'parked', {ARGV[at]}, '')
   else
-    before[#before + 1] = (at + 1) / 5
+    before[#before + 1] = at / 5
   end
 end
 origins_write(OFFSETS, known)
-redis.call('HINCRBY', COUNTS, 'dead', added)
-redis.call('HINCRBY', COUNTS, 'rejected', added)
+if ARGV[4] == '1' then
+  redis.call('HINCRBY', COUNTS, 'restored', added)
+else
+  redis.call('HINCRBY', COUNTS, 'dead', added)
+  redis.call('HINCRBY', COUNTS, 'rejected', added)
+end
 history_note(HISTORY, past, keep_ms, most)
 return answer(REJECT, token, before)
