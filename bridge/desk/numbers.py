@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple, cast
@@ -19,8 +19,8 @@ from bridge.settings.process_plan import is_canary
 _LOST_SHOWN_MS, _LOST_SHOWN = 3_600_000, 3
 #: The stores of one server note one loss within this time.
 SAME_LOSS_MS = 60_000
-#: An instance that has a route may need so long to start.
-_STARTING_MS = 5_000
+#: For less a message is not called overdue, so nothing has to explain it.
+_UNSERVED_MS = 1_000
 #: RabbitMQ drops a frozen instance 10 to 15 s after the freeze, with the default heartbeat. It is lost after about 4 s.
 _HOLDS_MS = 15_000
 
@@ -203,20 +203,23 @@ class Stats:
         """Return the warnings: first those of lost instances, of routes without one and of wrong clocks, last a step of
         the store's clock."""
         lost, step = self.lost_warning if self.lost else "", str(self.step or "")
-        return [*filter(None, (lost, *self._missing_routes(), self.clock_warning, *self.warnings, step))]
+        return [*filter(None, (lost, *self.unserved.values(), self.clock_warning, *self.warnings, step))]
 
-    def _missing_routes(self) -> Iterator[str]:
-        """Yield a warning for each route whose due messages wait because no running instance has it."""
+    @property
+    def unserved(self) -> dict[str, str]:
+        """Return the warning about each route whose due messages wait because no running instance has it."""
+        found: dict[str, str] = {}
         served = {
             route for report in self.instances.values() for route in cast("Sequence[str]", report.get("routes", ()))
         }
         for route, counts in sorted(self.by_route.items()) if served else ():
             for_ms = max(counts.oldest_overdue_ms, counts.oldest_held_ms)
-            if route in served or is_canary(route) or for_ms < _STARTING_MS:
+            if route in served or is_canary(route) or for_ms < _UNSERVED_MS:
                 continue
             waits = max(counts.held, counts.overdue)  # held ones were refused, and so are overdue
             cure = f"Restore [routes.{route}], or list them: `postdate list --route {route}`"
-            yield f"route {route}: no running instance has it. Due messages that wait: {waits:,}. {cure}"
+            found[route] = f"route {route}: no running instance has it. Due messages that wait: {waits:,}. {cure}"
+        return found
 
     @property
     def clock_warning(self) -> str:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from bridge.core.orders import RouteState, routes_that
+from bridge.core.reasons import ReasonKind
 from bridge.delay.duration import write_age
 from bridge.desk.clock_step import STEP_NEWS_MS
 from bridge.desk.numbers import Stats
@@ -321,6 +322,8 @@ def _is_over(fault: Fault, known: Known, found: Stats) -> bool:
             return _has_room(found)
         case ["overdue"]:
             return (not found.claimed or known.answers_s < STALE_S) and found.oldest_overdue_ms < LATE_MS
+        case ["route", name] if name in found.unserved:  # the store's own warning says so, with what to do
+            return f" {ReasonKind.NO_ROUTE}:" in fault.text
         case ["route", name]:
             counts, waits = found.by_route.get(name), fault.text.startswith(waits_after_refusal(name))
             if waits or fault.instance in found.instances:
@@ -556,9 +559,13 @@ def _ordered(known: Known, sentence: str = "") -> str:
     paused, draining = (routes_that(found.orders, state) for state in (RouteState.PAUSED, RouteState.DRAINING))
     by_route = {route: found.held_of(route) for route in sorted(found.by_route.keys() | paused)}
     pauses = [route + (f" (held: {by_route[route]:,})" if by_route[route] else "") for route in sorted(paused)]
-    rest = (item for item in by_route.items() if item[0] not in paused and f"route {item[0]}: " not in sentence)
-    held = [f"{route} ({count:,})" for route, count in rest if count]
-    groups: dict[str, Sequence[str]] = {"Paused": pauses, "Draining": sorted(draining), "Held": held}
+    known_of = paused | found.unserved.keys()  # those of the latter count as overdue
+    rest = (item for item in by_route.items() if item[0] not in known_of and f"route {item[0]}: " not in sentence)
+    held = {route: f"{route} ({count:,})" for route, count in rest if count}
+    slow = [text for route, text in held.items() if route in known.rates]
+    others = [text for route, text in held.items() if route not in known.rates]
+    groups: dict[str, Sequence[str]] = {"Paused": pauses, "Draining": sorted(draining)}
+    groups |= {"Held by max_rate": slow, "Held": others}
     return "".join(f" {what}: {few(words)}." for what, words in groups.items() if words)
 
 

@@ -122,7 +122,7 @@ TABLE = {
                 held=4,
                 by_route={
                     "invoices": RouteStats(4, 4, overdue=4, oldest_overdue_ms=9_000, refused=4, oldest_held_ms=9_000),
-                    "new": RouteStats(1, 1, overdue=1, oldest_overdue_ms=4_000),
+                    "new": RouteStats(1, 1, overdue=1, oldest_overdue_ms=900),
                 },
             )
         ),
@@ -136,7 +136,7 @@ TABLE = {
             rates={"orders": 10.0},
         ),
         "OK",
-        "All well: 5 parked",
+        "All well: 5 parked, next in 1m, nothing overdue. Held by max_rate: orders (2).",
     ),
     "a store that is full, and a limit that was raised since its instance looked": (
         Known(CALM, local=[replace(HERE, troubles={"store memory": "Redis uses 455% of its maxmemory"})]),
@@ -358,6 +358,25 @@ def test_a_figure_of_overdue_messages_appears_with_its_sentence() -> None:
     for ms, shown in ((900, (0, 0)), (1_000, (2, 1_000))):
         assert shown_overdue(late(ms)) == shown
         assert ("Overdue" in judge(Known(late(ms))).sentence) == bool(shown[0])
+
+
+def test_a_route_that_no_instance_has_is_the_cause_as_soon_as_its_messages_are_overdue_and_counts_them_once() -> None:
+    counts = RouteStats(4, 4, overdue=4, oldest_overdue_ms=1_000, refused=4, oldest_held_ms=1_000)
+    refused = "messages of route bills are refused, the last one as no_route: the settings have no route 'bills'"
+    troubles = {"route bills": refused}
+    report = {"health": f"{refused}.", "troubles": troubles, "able": True, "routes": ["orders"]}
+    found = replace(CALM, overdue=4, refused=4, held=4, by_route={"bills": counts}, instances={"a-1": report})
+    overall = judge(Known(found))
+    assert overall.sentence == (
+        "Overdue: 4, the oldest by 1s. Warning: route bills: no running instance has it. Due messages that wait: 4. "
+        "Restore [routes.bills], or list them: `postdate list --route bills`."
+    )
+    away = {**troubles, "rabbitmq publish": "nothing can be published"}
+    overall = judge(Known(replace(found, instances={"a-1": {**report, "troubles": away}})))
+    assert overall.sentence == "Trouble: nothing can be published. Warnings: 1. Overdue: 4, the oldest by 1s."
+    other = {**report, "health": "All well.", "troubles": {}, "routes": ["bills"]}
+    overall = judge(Known(replace(found, instances={"a-1": report, "b-1": other})))
+    assert overall.sentence.startswith(f"Trouble: {refused}."), "another instance has it"
 
 
 def test_what_a_rate_holds_is_said_once_and_a_question_keeps_its_mark() -> None:
