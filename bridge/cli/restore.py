@@ -22,6 +22,7 @@ from bridge.operate.find import as_an_option
 from bridge.operate.operator import Operator
 from bridge.operate.remote import NAMED
 from bridge.operate.restoring import read_order
+from bridge.operate.verbs import RESTORE
 from bridge.pipeline.putback import RATE, Overdue, Pace
 from bridge.pipeline.restore import RestoreOrder
 from bridge.settings import settings_from
@@ -95,6 +96,10 @@ async def _restore(
     operator: Operator, order: RestoreOrder, note: str, dry_run: bool, yes: bool
 ) -> tuple[RestoreCounts | None, str]:
     """Count, ask, restore, and wait for the end. Return the counts, and why they are not all; "" where they are."""
+    for other in await operator.operations():
+        if other.verb == RESTORE.name and other.state == "running":
+            far = f"{other.done + other.skipped:,}" + (f" of {other.total:,}" if other.total is not None else "")
+            complain(f"Another restore is running, by {other.by}: {far}. They take turns; what it restores is `there`.")
     if dry_run or not yes:
         preview = await operator.preview_restore(order, progress=Looking("Counted"))
         cut = "" if preview.complete else "Not counted to the end: over the API that takes too long."

@@ -182,3 +182,17 @@ async def test_a_wrong_request_is_refused_in_a_sentence(
 ) -> None:
     async with api() as client:
         assert why in (await client.call("POST", "/restore", status, {**asked, "dry_run": dry_run}))["detail"]
+
+
+async def test_a_command_names_another_restore_that_is_running(capsys: pytest.CaptureFixture[str]) -> None:
+    async with api() as client:
+        await lost(client, 100)
+        operator = HttpOperator(client_of(ApiAddress("http://localhost:8480", ADMIN), client.client._transport))
+        begun = await client.call("POST", "/restore", 202, {"max_rate": 50})
+        for dry_run in (True, False):
+            counts, trouble = await restore._restore(operator, RestoreOrder(), "", dry_run, True)
+            assert counts is not None
+            assert (counts.parked + counts.there, trouble) == (100, "")
+            errors = capsys.readouterr().err
+            assert ("Another restore is running, by admin (api): " in errors) == dry_run, "the first one has ended"
+            await ended(client, begun["id"])
