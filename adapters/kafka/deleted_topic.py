@@ -27,32 +27,28 @@ _FORMER_MAX = 10_000
 def recreated(topic: str, route: str, lost: str, now_ms: int, seen_ms: int | None) -> str:
     """Return the warning for a topic that was deleted and exists again, without a full stop. ``seen_ms``: when postdate
     last asked for its ends; None if it never did. Pure."""
-    now = write_moment(-(-now_ms // 1000) * 1000)
-    when = f"before {now}" if seen_ms is None else f"between {_second(seen_ms)} and {now}"
+    now = write_moment(now_ms)
+    when = f"before {now}" if seen_ms is None else f"between {write_moment(seen_ms)} and {now}"
     return f"the intake topic {topic} of route {route} was deleted and recreated {when}. {lost}"
 
 
 def lost_from(parts: Iterable[Partition]) -> tuple[str, int | None]:
     """Return what is lost with these partitions of a topic, without a full stop, and since when that is not known: the
-    moment up to which postdate can count. Pure."""
+    moment up to which postdate can count. ``operate.faults`` puts those of several instances together. Pure."""
     known = [part for part in parts if part.known is not None]
     if not known:
         return "Records in it that postdate had not read are lost. postdate cannot count them", None
     seen_ms = min(part.known.at_ms for part in known if part.known is not None)
     numbers = ", ".join(map(str, sorted(part.tp.partition for part in known)))
     return (
-        f"Records in it that postdate had not read are lost. At {_second(seen_ms)} they were "
-        f"{sum(map(unread, known))} (partitions: {numbers}). postdate cannot count later ones"
+        f"Records in it that postdate had not read are lost. Unread records: {sum(map(unread, known)):,} at "
+        f"{write_moment(seen_ms)} (in partitions: {numbers}). postdate cannot count later ones"
     ), seen_ms
 
 
 def unread(part: Partition) -> int:
     """Return how many offsets of a partition were not read, as far as its last sighting tells. Pure."""
     return 0 if part.known is None else max(0, part.known.end - part.first_unread())
-
-
-def _second(ms: int) -> str:
-    return write_moment(ms // 1000 * 1000)
 
 
 class DeletedTopics:

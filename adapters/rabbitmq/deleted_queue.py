@@ -32,18 +32,16 @@ def deleted(intake: IntakeQueue, now_ms: int) -> str:
 
 def recreated(intake: IntakeQueue, deleted_ms: int, now_ms: int) -> str:
     """Return the warning for a queue that was deleted then and is declared again now, without a full stop. Pure."""
-    since = write_moment(-(-now_ms // 1000) * 1000)  # the end of the second, for the same reason as the deletion
     return (
-        f"{_lost(intake, deleted_ms)}. From then until {since}, when it was declared again: {intake.meanwhile}. "
-        "postdate can count neither"
+        f"{_lost(intake, deleted_ms)}. From then until {write_moment(now_ms)}, when it was declared again: "
+        f"{intake.meanwhile}. postdate can count neither"
     )
 
 
 def _lost(intake: IntakeQueue, deleted_ms: int) -> str:
-    at_ms = deleted_ms // 1000 * 1000  # instances that notice it together say the same, and the verdict has it once
     return (
-        f"the intake queue {intake.queue} of route {intake.route} was deleted at {write_moment(at_ms)}. Messages in "
-        "it that were not parked yet are lost"
+        f"the intake queue {intake.queue} of route {intake.route} was deleted at {write_moment(deleted_ms)}. Messages "
+        "in it that were not parked yet are lost"
     )
 
 

@@ -327,10 +327,13 @@ class RabbitSource:
             if not link.is_open():
                 return  # the session reports this once for all queues
             self._health.say(subject, f"nothing is taken from the queue {intake.queue}: {why}")
+            gone_ms = self._clock.now_ms()  # before the look, which takes a moment
             if intake.queue in self._seen and await is_deleted(link, intake.queue):
                 self._seen.discard(intake.queue)
-                self._deleted_ms[intake.queue] = now_ms = self._clock.now_ms()
-                self._health.say(Subject("rabbitmq", "deleted", intake.queue), deleted(intake, now_ms), DELETED_SHOWN_S)
+                self._deleted_ms[intake.queue] = gone_ms
+                self._health.say(
+                    Subject("rabbitmq", "deleted", intake.queue), deleted(intake, gone_ms), DELETED_SHOWN_S
+                )
             await self._declare_again(subject)
             await reconnect.wait()
 

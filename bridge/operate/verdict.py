@@ -18,7 +18,7 @@ from bridge.delay.duration import write_age
 from bridge.desk.clock_step import STEP_NEWS_MS
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import Severity
-from bridge.operate.faults import Fault, joined, merged
+from bridge.operate.faults import Fault, joined, merged, newest_ms
 from bridge.telemetry.health import RESTORING, WELL, lacks_messages, overdue_for, waits_after_refusal
 from bridge.telemetry.printable import ended
 from bridge.telemetry.subject import (
@@ -40,6 +40,8 @@ LATE_MS, FAILED_MS = 1000, 10_000
 _ROOM = 0.95
 #: Held by ``max_rate`` for longer is a warning. The alerts PostdateOverdue and PostdateRateTooLow have the same time.
 HELD_LONG_MS = 30_000
+#: The kind of a deleted intake.
+_OF_INTAKE = 9
 #: Stands for a loss that no instance has noted yet.
 _SHRUNK = (
     "Redis counts less than a moment ago: it was emptied, or replaced by an older copy of its data. How many messages "
@@ -139,9 +141,15 @@ class Overall(NamedTuple):
         return self.level is Severity.OK
 
 
-def _rank(fault: Fault, lost: bool = False) -> int:
-    """Return the place of a fault among others: first a store that is away, a loss (``lost``: a moment ago), what else
-    is away, then what follows from that, then what happened to the store, which is shown for a long time after it."""
+def _rank(fault: Fault, lost: bool = False) -> tuple[int, int]:
+    """Return the place of a fault among others: by kind, and of lost intakes the newest first."""
+    rank = _kind(fault, lost)
+    return rank, -newest_ms(fault.text) if rank == _OF_INTAKE else 0
+
+
+def _kind(fault: Fault, lost: bool) -> int:
+    """Return the kind of a fault: first a store that is away, a loss (``lost``: a moment ago), what else is away, then
+    what follows from that, then what happened to the store, which is shown for a long time after it."""
     match fault.subject.split(" "):
         case ["store"] | ["store", "claim" | "park" | "full" | "settle"]:
             return 0
@@ -162,7 +170,7 @@ def _rank(fault: Fault, lost: bool = False) -> int:
         case ["store", "contents"]:
             return 8
         case ["rabbitmq" | "kafka", "deleted" | "recreated", *_]:
-            return 9
+            return _OF_INTAKE
         case ["store", "clock"]:
             return 10
     return 4

@@ -82,7 +82,7 @@ async def test_only_a_missing_queue_was_deleted(answers: tuple[Any, ...], gone: 
 
 def test_the_sentence_names_the_queue_its_route_and_the_moment() -> None:
     assert deleted(IntakeQueue("orders", QUEUE, frozenset()), 1_800_000_000_437) == (
-        f"the intake queue {QUEUE} of route orders was deleted at 2027-01-15T08:00:00.000Z. Messages in it that were "
+        f"the intake queue {QUEUE} of route orders was deleted at 2027-01-15T08:00:00.437Z. Messages in it that were "
         "not parked yet are lost. Until it is declared again, delayed messages are delivered at once. postdate "
         "can count neither"
     )
@@ -91,8 +91,8 @@ def test_the_sentence_names_the_queue_its_route_and_the_moment() -> None:
 def test_of_a_queue_that_is_declared_again_the_sentence_says_what_happened_meanwhile() -> None:
     """On a drained route no consumer follows."""
     assert recreated(IntakeQueue("orders", QUEUE, frozenset()), 1_800_000_000_437, 1_800_000_002_001) == (
-        f"the intake queue {QUEUE} of route orders was deleted at 2027-01-15T08:00:00.000Z. Messages in it that were "
-        "not parked yet are lost. From then until 2027-01-15T08:00:03.000Z, when it was declared again: delayed "
+        f"the intake queue {QUEUE} of route orders was deleted at 2027-01-15T08:00:00.437Z. Messages in it that were "
+        "not parked yet are lost. From then until 2027-01-15T08:00:02.001Z, when it was declared again: delayed "
         "messages were delivered at once. postdate can count neither"
     )
 

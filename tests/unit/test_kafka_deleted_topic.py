@@ -103,8 +103,8 @@ async def kafka(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 def lost_42(kafka: Cluster) -> None:
     (text,) = kafka.reports()
     assert text.startswith(f"the intake topic {TOPIC} of route orders was deleted and recreated between 20")
-    assert "Records in it that postdate had not read are lost. At 20" in text
-    assert text.endswith("they were 42 (partitions: 0, 1). postdate cannot count later ones")
+    assert "Records in it that postdate had not read are lost. Unread records: 42 at 20" in text
+    assert text.endswith("(in partitions: 0, 1). postdate cannot count later ones")
     assert rendered(kafka.health.troubles()).keys() == {f"kafka recreated {TOPIC}"}
 
 
@@ -124,7 +124,7 @@ async def test_a_topic_that_was_absent_for_a_while_is_reported_when_it_is_back(k
     kafka.assigned = set()
     await kafka.look()
     assert kafka.reports() == []
-    assert "At 20" in kafka.held.lost_in_absent(TOPIC)
+    assert "Unread records: 42 at 20" in kafka.held.lost_in_absent(TOPIC)
     assert kafka.held.lost_in_absent("other") == ""
     kafka.id, kafka.assigned = NEW, set(PLACES)
     await kafka.look()
@@ -160,7 +160,7 @@ async def test_what_was_read_after_the_look_and_what_was_dropped_before_it_was_p
     kafka.held.let_go(PLACES)
     kafka.id = NEW
     await kafka.look()
-    assert "they were 7 (partitions: 0, 1)" in kafka.reports()[0]
+    assert "Unread records: 7 at 20" in kafka.reports()[0]
 
 
 async def test_a_topic_of_which_no_end_is_known_is_reported_without_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
