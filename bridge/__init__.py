@@ -65,7 +65,7 @@ To add
   ``cli/filters.py``, ``cli/listing.py`` if the history lacks it, ``page/messages.js``, ``page/verbs.js`` (``OPTIONS``)
 - a trouble of an instance: ``Health.say`` with a ``Subject`` where it is noticed, and its row in
   ``deploy/messages.md``; its rank among troubles: ``_rank`` in ``operate/verdict.py``; whether several are one:
-  ``operate/faults.py``; whether the webhook reports it: ``_PARTS`` and ``_SERVERS`` in ``operate/webhook.py``; whether
+  ``operate/faults.py``; whether the webhook reports it: ``_PARTS`` and ``_KINDS`` in ``operate/webhook.py``; whether
   it makes messages late, or fails /readyz: ``telemetry/subject.py`` and ``process/service.py``
 - a log line: ``log.warning`` where it happens (``telemetry/notices`` bounds repeats), its row in
   ``deploy/messages.md``

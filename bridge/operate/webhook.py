@@ -1,5 +1,5 @@
 """The webhook: a JSON report to a URL when messages become dead letters or are overdue for too long, and when a server
-is away or full, an instance or messages of the store are lost.
+is away or full, an instance or messages are lost, or the store's clock steps.
 
 One instance of all reports. It holds a short lease in the store, and notes there what it has reported; another takes
 over when the lease ends, and goes on from there. Without the store there is no lease, so each instance reports that it
@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -29,10 +30,11 @@ from bridge.delay.duration import write_age, write_duration, write_moment
 from bridge.desk.numbers import SAME_LOSS_MS, Stats
 from bridge.desk.protocol import Desk
 from bridge.desk.rows import Cursor, Filter, Row
+from bridge.operate.faults import SAME_EVENT_MS, newest_ms
 from bridge.operate.verdict import LATE_MS, Known, few, judge
 from bridge.settings import Webhook
 from bridge.telemetry.printable import as_sentence
-from bridge.telemetry.subject import STORE_FULL
+from bridge.telemetry.subject import STORE_CLOCK, STORE_FULL
 
 log = structlog.get_logger("postdate")
 
@@ -56,30 +58,18 @@ _DEAD_MAX, _COUNTING_MS = 500, 1000
 _TOGETHER_S = 3.0
 #: Parts of a server without which nothing passes. Other subjects are warnings, or have a report of their own.
 _PARTS = frozenset({"", "intake", "publish", "alarm", "leader", "write", "moves"})
-#: The servers beside the store, and troubles of a server by which messages pass postdate or are lost. The store keeps
-#: the reported ones as the sum of these numbers.
-_SERVERS = {
-    "rabbitmq": 1,
-    "kafka": 2,
-    "journal": 4,
-    "rabbitmq front": 8,
-    "rabbitmq deleted": 16,
-    "kafka removed": 32,
-    "kafka lost": 64,
-    "rabbitmq recreated": 128,
-    "kafka recreated": 256,
-}
-_OVER = {
+#: The servers beside the store, and kinds of troubles by which messages pass postdate, are lost or leave early. With
+#: the report when none of the kind is left; "" for what has happened and does not end.
+_KINDS = {
     "rabbitmq": "RabbitMQ is well again.",
     "kafka": "Kafka is well again.",
     "journal": "The journal is well again.",
     "rabbitmq front": "Only postdate is bound to the front exchanges.",
     "rabbitmq deleted": "The intake queue that was deleted exists again.",
-    "rabbitmq recreated": "No running instance saw a deleted intake queue in the last hour.",
-    "kafka recreated": "No running instance saw a deleted intake topic in the last hour.",
-    "kafka removed": "No running instance saw Kafka remove unread records lately.",
-    "kafka lost": "No running instance saw Kafka lose records lately.",
+    **dict.fromkeys(("rabbitmq recreated", "kafka recreated", "kafka removed", "kafka lost", str(STORE_CLOCK)), ""),
 }
+#: What is news each time, also for the same queue or topic.
+_EVENTS = frozenset({"rabbitmq deleted", "rabbitmq recreated", "kafka recreated"})
 
 Post = Callable[[dict[str, Any]], Awaitable[str]]
 
@@ -87,14 +77,14 @@ Post = Callable[[dict[str, Any]], Awaitable[str]]
 class LastReport(NamedTuple):
     """What has been reported: the total of dead letters ever (None: not known yet), whether one was overdue, whether
     the store was away, and when it lost messages (0: not within ``_LOSS_MS``); how many instances were lost ever, the
-    servers in trouble, and whether the store was full."""
+    troubles as ``troubles_in`` names them with their moments, and whether the store was full."""
 
     dead_ever: int | None = None
     overdue: bool = False
     away: bool = False
     lost_ms: int = 0
     instances_lost: int = 0
-    servers: frozenset[str] = frozenset()
+    troubles: Mapping[str, int] = MappingProxyType({})
     full: bool = False
 
     def noted(self) -> dict[str, int]:
@@ -104,7 +94,7 @@ class LastReport(NamedTuple):
             "overdue": int(self.overdue),
             "lost_ms": self.lost_ms,
             "instances_lost": self.instances_lost,
-            "servers": sum(_SERVERS[server] for server in self.servers),
+            **self.troubles,
         }
 
     def with_noted(self, numbers: Mapping[str, int]) -> LastReport:
@@ -116,7 +106,7 @@ class LastReport(NamedTuple):
             overdue=bool(numbers["overdue"]),
             lost_ms=numbers["lost_ms"],
             instances_lost=numbers["instances_lost"],
-            servers=frozenset(server for server, number in _SERVERS.items() if numbers["servers"] & number),
+            troubles={name: at_ms for name, at_ms in numbers.items() if at_ms and _kind(name) in _KINDS},
         )
 
 
@@ -127,36 +117,57 @@ class News(NamedTuple):
     text: str
 
 
-def servers_in_trouble(found: Stats) -> dict[str, str]:
-    """Return the sentence of the verdict for each of ``_SERVERS`` that is away or refuses, or loses messages. Pure."""
-    troubles: dict[str, str] = {}
+class Reportable(NamedTuple):
+    """A sentence of the verdict, and when that happened (Unix ms); 1 for a state that lasts."""
+
+    text: str
+    at_ms: int
+
+
+def troubles_in(found: Stats) -> dict[str, Reportable]:
+    """Return the troubles of ``_KINDS``: by server, and what a server has several of by its subject. Pure."""
+    troubles: dict[str, Reportable] = {}
     for fault in judge(Known(found)).faults:
         server, part, *_ = *fault.subject.split(" "), ""
         if server == "confirms":
             server = str(found.instances.get(fault.instance.split(", ")[0], {}).get("broker", ""))
-        known = server if part in _PARTS else f"{server} {part}"
-        if known in _SERVERS:
-            troubles.setdefault(known, fault.text)
+        name = server if part in _PARTS else fault.subject
+        at_ms = newest_ms(fault.text) if _kind(name) in _EVENTS else 1
+        if name == str(STORE_CLOCK) and found.step is not None:
+            at_ms = found.step.at_ms
+        if _kind(name) in _KINDS:
+            troubles.setdefault(name, Reportable(fault.text, at_ms or 1))
     return troubles
+
+
+def _kind(name: str) -> str:
+    return " ".join(name.split(" ")[:2])
+
+
+def _is_same(at_ms: int, other_ms: int | None) -> bool:
+    """Return whether two moments are of one event. A clock that stepped back shows an earlier moment later."""
+    return other_ms is not None and abs(at_ms - other_ms) <= SAME_EVENT_MS
 
 
 def news_of(
     before: LastReport,
     now: LastReport,
     found: Stats,
-    troubles: Mapping[str, str],
+    troubles: Mapping[str, Reportable],
     full: str,
     after_ms: int,
     dead: str = "",
 ) -> list[News]:
-    """Return what changed since ``before``, for the instance that leads. ``troubles`` has the sentences of the servers,
-    ``full`` that of a full store, ``dead`` the routes and reasons of new dead letters. Overdue are routes with messages
-    that were due ``after_ms`` ago. Pure."""
+    """Return what changed since ``before``, for the instance that leads. ``troubles`` are those of ``found``, ``full``
+    is that of a full store, ``dead`` the routes and reasons of new dead letters. Overdue are routes with messages that
+    were due ``after_ms`` ago. Pure."""
     news = [*_of_store(before, now, full), *_of_loss(before, now, found)]
-    for server in sorted(now.servers - before.servers):
-        news.append(News(server, as_sentence(troubles[server])))
-    for server in sorted(before.servers - now.servers):
-        news.append(News(server, _OVER[server]))
+    for name, at_ms in sorted(now.troubles.items()):
+        if not _is_same(at_ms, before.troubles.get(name)):
+            news.append(News(name, as_sentence(troubles[name].text)))
+    for kind in sorted(set(map(_kind, before.troubles)) - set(map(_kind, now.troubles))):
+        if _KINDS[kind]:
+            news.append(News(kind, _KINDS[kind]))
     if now.instances_lost > before.instances_lost and before.dead_ever is not None and found.lost:
         news.append(News("instances", as_sentence(found.lost_warning)))
     return [*news, *_of_messages(before, now, found, after_ms, dead)]
@@ -253,12 +264,12 @@ def signature(secret: str, body: bytes, now_s: int) -> dict[str, str]:
 
 
 def reported(
-    found: Stats, overdue_after_ms: int, servers: frozenset[str] = frozenset(), full: bool = False
+    found: Stats, overdue_after_ms: int, troubles: Mapping[str, int] = MappingProxyType({}), full: bool = False
 ) -> LastReport:
     """Return the state that a report on ``found`` leaves. Pure."""
     lost_ms = found.lost_ms if found.now_ms - found.lost_ms < _LOSS_MS else 0
     late = found.oldest_overdue_ms > overdue_after_ms
-    return LastReport(found.ever.get("dead", 0), late, False, lost_ms, found.instances_lost, servers, full)
+    return LastReport(found.ever.get("dead", 0), late, False, lost_ms, found.instances_lost, troubles, full)
 
 
 class WebhookReporter:
@@ -284,8 +295,8 @@ class WebhookReporter:
         self._reported = LastReport()
         #: By kind: when it was last reported.
         self._sent_at: dict[str, float] = {}
-        #: The servers in trouble, and since when.
-        self._since: dict[str, float] = {}
+        #: The troubles with their moments, and since when each look has found them.
+        self._since: dict[str, tuple[int, float]] = {}
         #: The store's moment of the last look after which nothing was left to report.
         self._done_ms: int | None = None
         #: How many instances were lost at the last look, and when that number last changed.
@@ -323,7 +334,7 @@ class WebhookReporter:
             return False
         self._asked_s = None
         before = self._reported.with_noted(found.reported) if leads else self._reported
-        troubles = servers_in_trouble(found)
+        troubles = troubles_in(found)
         now = reported(found, after_ms, self._lasting(troubles, before), self._is_full(full, before, found))
         lasts = self._late_for_seconds(found)
         if not (before.overdue or lasts):
@@ -336,9 +347,10 @@ class WebhookReporter:
         report = report_on(news, before, now, found, self._instance)
         if report is None or await self._sent(report, {kind for kind, _ in news}):
             self._reported, self._done_ms = now, found.now_ms
-            if leads and now.noted() != found.reported:
+            noted = {**dict.fromkeys(found.reported, 0), **now.noted()}  # the store forgets no name
+            if leads and noted != found.reported:
                 with suppress(StoreUnavailable):
-                    await desk.note_reported(now.noted())
+                    await desk.note_reported(noted)
         return True
 
     async def _dead(self, desk: Desk, new_dead: int) -> str:
@@ -373,11 +385,17 @@ class WebhookReporter:
             return before.full or bool(full)
         return any(fault.subject == str(STORE_FULL) for fault in judge(Known(found)).faults)
 
-    def _lasting(self, troubles: Mapping[str, str], before: LastReport) -> frozenset[str]:
-        """Return the servers that have been in trouble for some seconds, or whose trouble was reported."""
-        self._since = {server: self._since.get(server, self._now_s()) for server in troubles}
-        old = {server for server, since in self._since.items() if self._now_s() - since >= _LASTS_S}
-        return frozenset(old | (before.servers & troubles.keys()))
+    def _lasting(self, troubles: Mapping[str, Reportable], before: LastReport) -> dict[str, int]:
+        """Return the troubles that each look has found for some seconds, or that were reported."""
+        last, self._since = self._since, {}
+        for name, (_, at_ms) in troubles.items():
+            seen_ms, since = last.get(name, (None, 0.0))
+            self._since[name] = at_ms, since if _is_same(at_ms, seen_ms) else self._now_s()
+        return {
+            name: at_ms
+            for name, (at_ms, since) in self._since.items()
+            if self._now_s() - since >= _LASTS_S or _is_same(at_ms, before.troubles.get(name))
+        }
 
     def _late_for_seconds(self, found: Stats) -> bool:
         """Return whether messages have been late for some seconds. What a step of the clock makes overdue leaves at
