@@ -52,12 +52,14 @@ _AGREED = {"format", "shards", "id", "secret"}
 
 
 class Mark(NamedTuple):
-    """A shard at one look: total moves, total parked, messages held now, and the dead letters among them."""
+    """A shard at one look: total moves, total parked, messages held now, and the dead letters among them. ``due``: the
+    total delivered, and the messages that are due now."""
 
     ever: int
     parked: int
     held: int
     dead: int
+    due: int = 0
 
 
 def lost(before: Mapping[int, Mark], now: Mapping[int, Mark]) -> int | None:
@@ -257,7 +259,8 @@ class StoreGuard:
         gone = lost(self._marks, marks)
         made = await self._read()
         if by_ms:
-            made = _pairs(await self._steps.note(made, now_ms, by_ms))
+            due = sum(mark.due - self._marks[shard].due for shard, mark in marks.items() if shard in self._marks)
+            made = _pairs(await self._steps.note(made, now_ms, by_ms, max(0, due)))
         emptied = self._agreed and made.get("id") != self._id
         if emptied:
             gone = sum(mark.held for mark in self._marks.values()) if gone is None else gone
@@ -341,4 +344,5 @@ def held_since_ms(reply: Sequence[Any]) -> dict[str, int]:
 
 def _mark(reply: Sequence[Any]) -> Mark:
     ever = {name: value for name, value in counts_in(reply).items() if name[:1] != b"\0"}
-    return Mark(sum(ever.values()), ever.get(b"parked", 0), sum(reply[1:4]), reply[3])
+    due = ever.get(b"delivered", 0) + reply[2] + reply[4]  # claimed, and overdue
+    return Mark(sum(ever.values()), ever.get(b"parked", 0), sum(reply[1:4]), reply[3], due)

@@ -34,12 +34,12 @@ _LOOK = 200
 
 
 def step_in(made: Mapping[str, int], now_ms: int) -> ClockStep | None:
-    """Return the last step; None if there was none lately, or a small one. Pure.
+    """Return the last step; None if there was none lately. Pure.
 
     A step back is reported until the clock shows again the last moment to which it was ahead.
     """
     at_ms, by_ms = made.get("stepped_ms", 0), made.get("stepped_by_ms", 0)
-    if now_ms < at_ms or abs(by_ms) < _WORTH_MS:
+    if not by_ms or now_ms < at_ms:
         return None
     from_ms, to_ms = made["stepped_from_ms"], made["stepped_to_ms"]
     ahead_ms = min(to_ms - at_ms, _SHOWN_MAX_MS) if by_ms < 0 else 0
@@ -71,21 +71,23 @@ class ClockSteps:
         self._clock = StoreClock()
 
     def observe(self, sent_s: float, received_s: float, now_us: int) -> int:
-        """Take a reply, as ``StoreClock.observe`` does. Return by how many ms the clock stepped."""
+        """Take a reply, as ``StoreClock.observe`` does. Return by how many ms the clock stepped; 0 for a small step."""
         by_ms = round(self._clock.observe(sent_s, received_s, now_us) / 1000)
         if by_ms:
             self._works_by.observe(sent_s, received_s, now_us)
             log.warning("the store's clock stepped", seconds=by_ms / 1000)
-        return by_ms
+        return by_ms if abs(by_ms) >= _WORTH_MS else 0
 
-    async def note(self, made: Mapping[str, int], now_ms: int, by_ms: int) -> list[bytes]:
-        """Note a step. Return the fields of the hash, as pairs."""
+    async def note(self, made: Mapping[str, int], now_ms: int, by_ms: int, due: int) -> list[bytes]:
+        """Note a step. ``due``: the messages that became due since the look before it. Return the fields of the hash,
+        as pairs."""
         from_ms, to_ms = ahead(made, now_ms, by_ms) if by_ms < 0 else (now_ms, now_ms)
         parked = await self._parked(from_ms, to_ms) if by_ms < 0 else 0
         if parked:
             moments = {"parked_after": write_moment(from_ms), "parked_before": write_moment(to_ms)}
             log.warning("messages were parked while the store's clock was ahead", messages=parked, **moments)
-        found: list[bytes] = await self._runner.run(self._keys.call("step", (by_ms, from_ms, to_ms, parked)))
+        args = (by_ms, from_ms, to_ms, due if by_ms > 0 else parked)
+        found: list[bytes] = await self._runner.run(self._keys.call("step", args))
         return found
 
     async def _parked(self, from_ms: int, to_ms: int) -> int:

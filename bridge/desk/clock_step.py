@@ -17,23 +17,24 @@ class ClockStep(NamedTuple):
     """The last step. Moments are Unix milliseconds by the store's clock, after the step.
 
     The clock stepped at ``at_ms`` by ``by_ms``. After a step back: it was ahead from ``from_ms`` to ``to_ms``, by that
-    clock, and ``parked`` messages with these arrivals waited at the step (0: none, or not every store has counted).
-    ``alone``: a command lists them alone, for long enough to use it.
+    clock. ``messages`` with these arrivals waited at the step; of a step forward, they were due in between (0: none, or
+    not every store has counted). ``alone``: a command lists them alone, for long enough to use it.
     """
 
     at_ms: int
     by_ms: int
     from_ms: int = 0
     to_ms: int = 0
-    parked: int = 0
+    messages: int = 0
     alone: bool = False
 
     def __str__(self) -> str:
         stepped, at = write_duration(round(abs(self.by_ms), -3)), write_moment(self.at_ms)
+        count = f", about {self.messages:,}," if self.messages else ""
         if self.by_ms > 0:
-            return f"Redis's clock stepped forward by {stepped}, to {at}. Messages due in between left at once"
+            what = f"Messages due in between{count} left at once, up to {stepped} early by the clock before"
+            return f"Redis's clock stepped forward by {stepped}, to {at}. {what}"
         since, until = write_moment(self.from_ms), write_moment(self.to_ms)
-        count = f", about {self.parked}," if self.parked else ""
         what = (
             f"Redis's clock stepped back by {stepped}, to {at}. Messages parked while it was ahead{count} "
             f"may wait {stepped} too long where their delay counts from arrival"
@@ -55,6 +56,6 @@ def last_of(steps: Iterable[ClockStep | None]) -> ClockStep | None:
         at_ms=min(step.at_ms for step in same),
         from_ms=min(step.from_ms for step in same),
         to_ms=max(step.to_ms for step in same),
-        parked=sum(step.parked for step in same) if len(same) == len(stores) else 0,
+        messages=sum(step.messages for step in same) if len(same) == len(stores) else 0,
         alone=all(step.alone for step in same),
     )
