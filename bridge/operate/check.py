@@ -18,7 +18,7 @@ from bridge.desk.numbers import Stats
 from bridge.desk.severity import CheckResult, fail, failed, ok, warn
 from bridge.desk.topology import Finding, Name, Standing, counts
 from bridge.operate.journals import inspect_journals
-from bridge.operate.stores import at_desk, inspect_store
+from bridge.operate.stores import at_desk, inspect_store, settled_stats
 from bridge.operate.verdict import InstanceState, Known, judge, loss_of
 from bridge.pipeline.derive import loss_cure
 from bridge.settings import Settings, exposed_files, forgotten_broker, mask_url, open_routes
@@ -99,7 +99,7 @@ def _stores(settings: Settings, found: Stats | None, trouble: Trouble) -> Iterat
         return
     try:
         inspected = inspect_store(settings)
-        stats = (found or at_desk(settings, lambda desk: desk.stats())) if inspected.instances else None
+        stats = (found or at_desk(settings, settled_stats)) if inspected.instances else None
     except PostdateError as error:
         yield failed("store", error)
         return
@@ -165,7 +165,7 @@ def _advice_on(subject: str, what: str, cure: str) -> str:
 def _found(settings: Settings) -> Stats | None:
     """Return the store's numbers, with the orders of the routes. ``_stores`` reports why there are none."""
     try:
-        return at_desk(settings, lambda desk: desk.stats()) if settings.uses_store else None
+        return at_desk(settings, settled_stats) if settings.uses_store else None
     except PostdateError:
         return None
 

@@ -22,7 +22,7 @@ from bridge.delay.duration import write_duration
 from bridge.desk.numbers import Stats
 from bridge.desk.severity import CheckResult, Severity, fail, ok, warn
 from bridge.operate.check import check_all
-from bridge.operate.stores import at_desk
+from bridge.operate.stores import at_desk, settled_stats
 from bridge.operate.verdict import Known, judge, slow_routes
 from bridge.pipeline.derive import loss_cure, rate_limits
 from bridge.settings import Settings
@@ -103,7 +103,7 @@ def _brokers(settings: Settings) -> Iterator[CheckResult]:
 def _look(settings: Settings) -> tuple[Stats | None, str]:
     """Return the numbers of the store, or why there are none."""
     try:
-        return at_desk(settings, lambda desk: desk.stats()) if settings.uses_store else None, ""
+        return at_desk(settings, settled_stats) if settings.uses_store else None, ""
     except PostdateError as error:
         return None, str(error)
 

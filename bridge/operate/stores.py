@@ -47,6 +47,8 @@ _AGAIN_S = 0.5
 _AWAY_S = 2.0
 #: An instance reports once a second. After this time a running one has.
 _BEAT_S = 2.0
+#: How often a first look that finds silent instances is repeated, each time after so long (s): those that run beat.
+_REPEATS, _REPEAT_S = 6, 0.25
 #: Instances note a loss of the store within a second. After this time none runs.
 _NOTED_S = 5.0
 
@@ -69,6 +71,18 @@ class Stores(Protocol):
 
     async def close(self) -> None:
         """Close all connections."""
+
+
+async def settled_stats(desk: Desk) -> Stats:
+    """Return the numbers for a reader that has not looked before. By the store's clock, which may just have stepped, an
+    instance may seem silent until its next beat."""
+    found = await desk.stats()
+    for _ in range(_REPEATS):
+        if not found.silent:
+            break
+        await asyncio.sleep(_REPEAT_S)
+        found = await desk.stats()
+    return found
 
 
 class Look:
@@ -132,7 +146,9 @@ class Look:
         found: Stats | PostdateError | None = None
         self._asked_s = time.monotonic() if self._asked_s is None else self._asked_s
         try:
-            found = self._with_those_that_ran(self._with_loss(await (await self._stores.desk()).stats()))
+            desk = await self._stores.desk()
+            found = await (settled_stats(desk) if self._last[0] is None else desk.stats())
+            found = self._with_those_that_ran(self._with_loss(found))
             if self._at and self.unanswered_s() > _AWAY_S:  # a first answer may be late, and ends no outage
                 self._back_s = time.monotonic()
             self._asked_s = None  # although no caller may have waited for it

@@ -12,7 +12,7 @@ import pytest
 
 from bridge.core.process_mark import mark_of
 from bridge.desk.numbers import Stats
-from bridge.operate.stores import Look
+from bridge.operate.stores import Look, settled_stats
 
 REPORT = {"health": "All well.", "takeover_ms": 5000}
 BOTH = Stats(0, 0, 0, 0, 0, None, {}, {"a": REPORT, "b": REPORT}, [], None, 0)
@@ -45,6 +45,20 @@ async def test_an_instance_is_not_called_silent_because_the_stores_clock_stepped
     assert sorted([*last.instances, *last.silent]) == sorted({*looks[-1][1].instances, *looks[-1][1].silent})
 
 
+async def test_a_first_look_after_a_step_of_the_clock_waits_for_the_next_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.operate.stores._REPEAT_S", 0)
+    looks = [replace(BOTH, instances={}, silent={"a": 3_600_000, "b": 3_600_000}), silent_b(3_600_000), BOTH, EMPTY]
+
+    async def stats() -> Stats:
+        return looks.pop(0)
+
+    desk: Any = SimpleNamespace(stats=stats)
+    assert await settled_stats(desk) is BOTH
+    looks[:] = [silent_b(3_600_000)] * 9
+    assert (await settled_stats(desk)).silent == {"b": 3_600_000}
+    assert looks, "a dead instance is waited for a moment only"
+
+
 async def after(monkeypatch: pytest.MonkeyPatch, looks: Sequence[tuple[float, Stats]]) -> Stats:
     """Return what the last of these looks finds, each at its moment (s)."""
     now_s, found = [100.0], [BOTH]
@@ -56,6 +70,7 @@ async def after(monkeypatch: pytest.MonkeyPatch, looks: Sequence[tuple[float, St
         return SimpleNamespace(stats=stats)
 
     stores: Any = SimpleNamespace(desk=desk)
+    monkeypatch.setattr("bridge.operate.stores._REPEAT_S", 0)
     monkeypatch.setattr("bridge.operate.stores.time", SimpleNamespace(monotonic=lambda: now_s[0]))
     look = Look(stores)
     for at_s, seen in looks:
