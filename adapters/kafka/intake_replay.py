@@ -1,7 +1,8 @@
 """Reads the intake topics of a route once more, by a consumer that is in no group and commits nothing.
 
 Records of all partitions come merged by their timestamps, so that a cancellation comes after what it cancels, whatever
-partition has it. They count as having arrived at their timestamps.
+partition has it. They count as having arrived at their timestamps. One with a timestamp far ahead of the
+clock counts as having arrived with the record before it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _READ_RECORDS = 500
 #: After this time without a record a partition counts as read, where only an open transaction can follow; and after
 #: this time it counts as stuck.
 _QUIET_S, _STUCK_S = 3.0, 30.0
+#: A timestamp further ahead than this is no moment. Most often it counts microseconds.
+_AHEAD_MS = 86_400_000
 
 
 class IntakeReplay:
@@ -46,6 +49,9 @@ class IntakeReplay:
         self._begin: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._end: dict[TopicPartition, int] = {}
+        self._now_ms = int(time.time() * 1000)
+        #: When the last record of each partition arrived. The same in each pass: ids contain it.
+        self._arrived: dict[TopicPartition, int] = {}
 
     async def open(self, from_ms: int) -> None:
         """Find the first record of each partition that was written at ``from_ms`` or later, and the last."""
@@ -111,6 +117,7 @@ class IntakeReplay:
     ) -> AsyncIterator[Delivery]:
         buffers: dict[TopicPartition, deque[Delivery]] = {}
         heads: list[tuple[int, TopicPartition]] = []
+        self._arrived.clear()
         for tp, offset in begin.items():
             self._reading().seek(tp, offset)
             self._parts[tp].next = offset
@@ -172,10 +179,19 @@ class IntakeReplay:
             consumer.seek(tp, offset + 1 if batch is None else batch.end)
             if batch is None:
                 return [part.lost(offset, 0)]
-            return [part.raw(number, record, max(0, record.timestamp)) for number, record in batch.records]
+            return [
+                part.raw(number, record, self._arrived_ms(tp, record.timestamp)) for number, record in batch.records
+            ]
 
     def _delivery(self, tp: TopicPartition, record: ConsumerRecord, faults: Mapping[int, str]) -> Delivery:
         part = self._parts[tp]
-        (delivery,) = part.deliveries([record], max(0, record.timestamp), faults)
+        (delivery,) = part.deliveries([record], self._arrived_ms(tp, record.timestamp), faults)
         part.progress.done([record.offset])  # nothing is committed, so nothing needs to be remembered
         return delivery
+
+    def _arrived_ms(self, tp: TopicPartition, timestamp: int) -> int:
+        """Return when the next record of a partition arrived, as far as that is known."""
+        if timestamp > self._now_ms + _AHEAD_MS:
+            return self._arrived.get(tp, self._now_ms)
+        self._arrived[tp] = max(0, timestamp)
+        return self._arrived[tp]
