@@ -382,7 +382,10 @@ async def test_a_full_store_accepts_nothing_and_takes_all_when_there_is_room() -
 
 
 @pytest.mark.usefixtures("leaping_time")
-async def test_a_store_at_its_limit_is_one_trouble_until_it_has_refused_nothing_for_some_seconds() -> None:
+async def test_a_store_at_its_limit_is_one_trouble_until_it_has_refused_nothing_for_some_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconnect, "FIRST_S", 0.1)  # without a wait, time would not leap
     house = House()
     running = asyncio.create_task(house.parker.run())
     seen = set()
