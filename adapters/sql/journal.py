@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -17,6 +18,7 @@ from sqlalchemy import (
     func,
     insert,
     inspect,
+    not_,
     or_,
     select,
     text,
@@ -26,7 +28,18 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement, Executable, Select
 
-from adapters.sql.bulk import MYSQL, ROWS, BulkInsert, among, completed, left_alone, moved
+from adapters.sql.bulk import (
+    MYSQL,
+    ROWS,
+    BulkInsert,
+    BulkUpdate,
+    among,
+    completed,
+    copy_new,
+    left_alone,
+    moved,
+    search_indexes,
+)
 from adapters.sql.engine import DatabaseFile, address_of, engine_of, place_of, reading, transaction
 from adapters.sql.tables import COLD_MS, FLOW, IS_COLD, MESSAGE, META, VERSION, statements
 from bridge.core.errors import StoreUnfit
@@ -36,6 +49,7 @@ from bridge.core.journal import (
     JournalFilter,
     JournalMessage,
     JournalMissing,
+    JournalUnavailable,
     Place,
     StoreMove,
     Written,
@@ -54,6 +68,9 @@ _NEWEST_MAX = 1000
 #: What a statement of MySQL may have besides the body of a message. Half of it is for the rest of the envelope.
 _STATEMENT_BYTES = 1024 * 1024
 _ORIGIN = MESSAGE.c.keys().index("origin")
+#: PostgreSQL's error for a COPY of a row that is there. Where instances deliver each other's messages at once, ends
+#: often come before rows: so postdate then copies no rows for this time.
+_ROW_IS_THERE, _NO_COPY_S = "23505", 60.0
 _FACTS = (
     MESSAGE.c.id,
     MESSAGE.c.route,
@@ -67,8 +84,6 @@ _FACTS = (
 )
 
 _SIZE = func.length(MESSAGE.c.envelope).label("size")
-#: Of a row: state, reason, changed, ended_ms.
-_End = tuple[int, str, int, int | None]
 
 
 class SqlJournal:
@@ -91,6 +106,13 @@ class SqlJournal:
         dialect = self._engine.dialect
         self._in = partial(among, dialect)
         self._insert = BulkInsert(dialect, MESSAGE, MESSAGE.c.keys(), completed)
+        self._is_postgresql = dialect.name == "postgresql"
+        if self._is_postgresql:
+            self._update_ends = BulkUpdate(
+                dialect, MESSAGE, ("id", "changed", "ended_ms"), state=str(int(Written.DELIVERED)), reason="''"
+            )
+        #: When rows may be copied again, by the monotonic clock.
+        self._copies_s = 0.0
         self._set_states = BulkInsert(dialect, MESSAGE, MESSAGE.c.keys(), moved)
         self._insert_ends = BulkInsert(dialect, MESSAGE, MESSAGE.c.keys(), left_alone)
         self._insert_flow = BulkInsert(dialect, FLOW, FLOW.c.keys(), left_alone)
@@ -210,31 +232,54 @@ class SqlJournal:
         Rows come by id: another instance may write the moves of these messages, and this one writes moves of others.
         Two transactions that lock the same rows in another order would wait for each other."""
         others = [move for move in moves if not _is_delivery(move)]
-        ends = {
-            message_id: (int(Written.DELIVERED), _text(move.reason), move.at, move.at_ms)
-            for move in moves
-            if _is_delivery(move)
-            for message_id in move.ids
-        }
+        ends: dict[bytes, tuple[int, int]] = {}
+        for move in moves:
+            if _is_delivery(move):
+                ends.update(dict.fromkeys(move.ids, (move.at, move.at_ms)))
         new = {entry.id for entry in entries}.difference(*(move.ids for move in others)) if ends else set[bytes]()
         if entries:
-            await self._write_rows(sorted(entries, key=attrgetter("id")), {key: ends[key] for key in new & ends.keys()})
-        if moves:
+            await self._write_rows(sorted(entries, key=itemgetter(0)), {key: ends[key] for key in new & ends.keys()})
+        if others:
             async with transaction(self._engine) as connection:
                 await self._record(connection, others)
-                left = (
-                    self._end(message_id, *end) for message_id, end in sorted(ends.items()) if message_id not in new
-                )
-                await self._set_states.run(connection, left)
+        if left := sorted(ends.keys() - new):
+            await self._write_ends([(message_id, *ends[message_id]) for message_id in left])
 
-    async def _write_rows(self, entries: Sequence[JournalEntry], ends: Mapping[bytes, _End]) -> None:
+    async def _write_rows(self, entries: Sequence[JournalEntry], ends: Mapping[bytes, tuple[int, int]]) -> None:
+        """Write rows, most of which are new."""
+        if self._is_postgresql and time.monotonic() > self._copies_s:
+            try:
+                async with transaction(self._engine) as connection:
+                    await self._replace(connection, entries)
+                    await copy_new(connection, MESSAGE, (self._row(entry, ends.get(entry.id)) for entry in entries))
+                    return
+            except JournalUnavailable as error:
+                if getattr(error.__cause__, "sqlstate", "") != _ROW_IS_THERE:
+                    raise
+                self._copies_s = time.monotonic() + _NO_COPY_S
         async with transaction(self._engine) as connection:
-            for at in range(0, len(entries), ROWS):
-                rows = [self._row(entry, ends.get(entry.id)) for entry in entries[at : at + ROWS]]
-                if origins := [row[_ORIGIN] for row in rows if row[_ORIGIN] is not None]:
-                    other = MESSAGE.c.id.not_in([row[0] for row in rows])
-                    await connection.execute(delete(MESSAGE).where(self._in(MESSAGE.c.origin, origins), other))
-                await self._insert.run(connection, rows)
+            await self._replace(connection, entries)
+            await self._insert.run(connection, (self._row(entry, ends.get(entry.id)) for entry in entries))
+
+    async def _replace(self, connection: AsyncConnection, entries: Sequence[JournalEntry]) -> None:
+        """Delete other rows with the origins of these messages."""
+        if self._is_postgresql:
+            await search_indexes(connection)
+        read = [(entry.id, entry.origin) for entry in entries if entry.origin is not None]
+        for at in range(0, len(read), ROWS):
+            ids, origins = zip(*read[at : at + ROWS], strict=True)
+            same = self._in(MESSAGE.c.origin, [origin_digest(self._broker, origin) for origin in origins])
+            await connection.execute(delete(MESSAGE).where(same, not_(self._in(MESSAGE.c.id, ids))))
+
+    async def _write_ends(self, ends: Sequence[tuple[Any, ...]]) -> None:
+        """Write ends of messages, most of which have a row."""
+        if self._is_postgresql:
+            async with transaction(self._engine) as connection:
+                ends = await self._update_ends.run(connection, ends)
+        if ends:
+            async with transaction(self._engine) as connection:
+                rows = (self._end(message_id, int(Written.DELIVERED), "", *end) for message_id, *end in ends)
+                await self._set_states.run(connection, rows)
 
     async def propose(self, entries: Sequence[JournalEntry]) -> dict[bytes, bytes]:
         """Write messages in one transaction. Return other rows of their records."""
@@ -249,8 +294,8 @@ class SqlJournal:
             await self._insert.run(connection, rows)
         return found
 
-    def _row(self, entry: JournalEntry, end: _End | None) -> tuple[Any, ...]:
-        """Return a message as a row of the table."""
+    def _row(self, entry: JournalEntry, end: tuple[int, int] | None) -> tuple[Any, ...]:
+        """Return a message as a row of the table. ``end``: the place and the moment of its delivery."""
         message_id, due_ms, envelope, origin, dead = entry
         try:
             opened = unseal(envelope)
@@ -262,10 +307,11 @@ class SqlJournal:
             log.error("journal row without its message", id=message_id.decode(), bytes=len(envelope))
             envelope = b""
         digest = None if origin is None else origin_digest(self._broker, origin)
-        if end is None:
-            end = (0, "", 0, None) if dead is None else (int(Written.DEAD), _text(dead), 0, None)
         facts = route, shard_of(message_id), key, due_ms, arrived_ms, envelope, digest
-        return message_id, self._broker, *facts, *end
+        if end is not None:
+            return message_id, self._broker, *facts, int(Written.DELIVERED), "", *end
+        state, reason = (0, "") if dead is None else (int(Written.DEAD), _text(dead))
+        return message_id, self._broker, *facts, state, reason, 0, None
 
     def _end(
         self, message_id: bytes, state: int = 0, reason: str = "", changed: int = 0, ended_ms: int | None = None
@@ -511,7 +557,7 @@ def _pieces(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def _is_delivery(move: StoreMove) -> bool:
-    return bool(move.at) and move.state is Written.DELIVERED
+    return bool(move.at) and move.state is Written.DELIVERED and not move.reason
 
 
 def _sets_state_alone(move: StoreMove) -> bool:

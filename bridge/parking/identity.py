@@ -21,6 +21,7 @@ from zlib import crc32
 
 ID_BYTES = 20
 _DIGITS = "0123456789abcdefghijklmnopqrstuv"
+_DIGIT_BYTES = _DIGITS.encode()
 #: Ids of one instance in one millisecond. After that it uses the next millisecond.
 _COUNTS = 2**14
 #: The lowest bit of the milliseconds stands in the character of the counter.
@@ -39,6 +40,7 @@ def _text(number: int, width: int) -> str:
 
 _COUNTERS = [_text(n, 3).encode() for n in range(2 * _COUNTS)]
 SHARD_TEXTS = [_text(n, 2).encode() for n in range(1024)]
+_SHARDS = {shard: n for n, shard in enumerate(SHARD_TEXTS)}
 
 
 def new_instance() -> str:
@@ -50,9 +52,9 @@ def shard_of(message_id: bytes) -> int:
     """Return the shard of an id. Raises ``ValueError`` for bytes that are not an id."""
     if len(message_id) != ID_BYTES:
         raise ValueError("not a message id: it has 20 characters")
-    if message_id.translate(None, _DIGITS.encode()):
+    if message_id.translate(None, _DIGIT_BYTES):
         raise ValueError("not a message id: it has digits and the letters a to v")
-    return _DIGITS.index(chr(message_id[18])) * 32 + _DIGITS.index(chr(message_id[19]))
+    return _SHARDS[message_id[18:]]
 
 
 def ids_by_shard(ids: Iterable[bytes]) -> dict[int, list[bytes]]:

@@ -487,3 +487,41 @@ async def test_instances_that_deliver_each_others_new_messages_do_not_stop_each_
 )
 def test_a_database_is_named_without_user_and_password(url: str, place: str) -> None:
     assert place_of(address_of(url, "secret")) == place
+
+
+@pytest.mark.slow
+async def test_plans_for_an_empty_table_do_not_stay_when_the_table_grows(database: Service) -> None:
+    """PostgreSQL keeps the plan of a statement that was carried out five times."""
+    if not isinstance(database, PostgreSQL):
+        return
+    await asyncio.to_thread(database.wipe)
+    scans = []
+    for number in range(2):
+        journal = SqlJournal(database.url, "", "rabbitmq", "postdate")
+        await journal.create()
+        for at in range(0, 1000 * number, 100):
+            parked = [entry(origin=(b"log", offset)) for offset in range(at, at + 100)]
+            await journal.write(parked)
+            await journal.record([move(Written.DELIVERED, *parked)])
+        await journal.close()  # a server counts what its connections did when they end
+        connection: Any = await asyncpg.connect(database.url)
+        query = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'postdate_message'"
+        scans.append(await connection.fetchval(query))
+        await connection.close()
+    assert scans[0] == scans[1]
+
+
+@pytest.mark.slow
+async def test_rows_whose_ends_came_first_and_new_ones_are_written_together(database: Service) -> None:
+    """PostgreSQL refuses to copy them."""
+    await asyncio.to_thread(database.wipe)
+    journal = SqlJournal(database.url, "", "rabbitmq", "postdate")
+    await journal.create()
+    ended, fresh, later = (entry() for _ in range(3))
+    await journal.record([move(Written.DELIVERED, ended)])
+    await journal.write([ended, fresh])
+    await journal.write([later])
+    found = await journal.look([ended.id, fresh.id, later.id])
+    assert {row.state for row in found.values() if row.size} == {Written.DELIVERED, Written.WAITING}
+    assert await waiting(journal) == sorted([fresh.id, later.id])
+    await journal.close()
