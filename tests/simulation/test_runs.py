@@ -94,6 +94,7 @@ FOUND_WITH_A_JOURNAL = (
     9054187,
     9065133,
     9066528,
+    9074728,
     1044907943259,
 )
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.

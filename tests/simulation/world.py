@@ -363,8 +363,10 @@ class World:
         self.note(f"{process.name} ends: {dict(restored.counts)}")
 
     def counted_from_s(self) -> float:
-        """Return when the counts of cold messages are true once more, after the store lost some moves."""
-        lost_s = max((undone.at_s for undone in self.undone), default=-inf)
+        """Return when the counts of cold messages are true once more, after the store lost some moves, or its clock made
+        what was loaded due while it was counted."""
+        leaps = [at_s for at_s, ms in self.store.clock.steps if ms > 0] if self.plan.cold_after_ms else []
+        lost_s = max((*(undone.at_s for undone in self.undone), *leaps), default=-inf)
         if lost_s > -inf and (self.plan.lost or self.plan.slow):
             lost_s = max(lost_s, self.faults_end_s, LOAD_S)
         for fault in self.plan.faults:
