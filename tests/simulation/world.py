@@ -363,7 +363,7 @@ class World:
         self.note(f"{process.name} ends: {dict(restored.counts)}")
 
     def counted_from_s(self) -> float:
-        """Return when the counts of cold messages are true once more, after the store lost some moves, or its clock made
+        """Return when the counts of cold messages are true again, after the store lost moves, or its clock made
         what was loaded due while it was counted."""
         leaps = [at_s for at_s, ms in self.store.clock.steps if ms > 0] if self.plan.cold_after_ms else []
         lost_s = max((*(undone.at_s for undone in self.undone), *leaps), default=-inf)
