@@ -112,8 +112,9 @@ class JournaledStore:
             # Its rows may be there before it: those of records, or of a call whose reply was lost.
             batch.again = not batch.once and (batch.logs > 0 or (self._writer is None and bool(batch.origins)))
             batch.logs = 1 if self._writer is None else 2
-        records = {shard: self._entries(batch) for shard, batch in batches.items() if batch.origins}
-        if self._writer is None and records:
+        before = self._writer is None
+        records = {shard: self._entries(batch) for shard, batch in batches.items() if before and batch.origins}
+        if records:
             try:
                 rivals = await self._write_new(records)
                 for shard in records:
@@ -135,7 +136,7 @@ class JournaledStore:
             left_out = {*reply.kept, *reply.rejected, *gone}
             entries = self._entries(batches[shard])
             parked = [entry for position, entry in enumerate(entries, 1) if position not in left_out]
-            if batches[shard].origins:
+            if before and batches[shard].origins:
                 handled = [entry for position, entry in enumerate(entries, 1) if position not in reply.before]
                 unparked += _unparked(entries, parked, batches[shard].rivals, handled)
             rows += parked
