@@ -72,7 +72,7 @@ class LocalOperator:
         self._settings = settings
         self._by = by
         self._sight = sight
-        self._look = look or Look(stores)
+        self._look = look or Look(stores, settles=True)
         self._operations = operations or Operations(stores.desk, lambda _: None, logs=False)
         self._write = write or self._write_or_warn
         self._judged = judged or self._judge

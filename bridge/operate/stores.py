@@ -91,8 +91,10 @@ class Look:
     All who ask meanwhile wait for the same look. It goes on when they have waited long enough.
     """
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: Stores, settles: bool = False) -> None:
+        """``settles``: the first look may take as long as ``settled_stats`` does, as for a command that looks once."""
         self._stores = stores
+        self._settles = settles
         self._looking: asyncio.Task[None] | None = None
         self._found: Stats | PostdateError | None = None
         self._at = 0.0
@@ -147,7 +149,7 @@ class Look:
         self._asked_s = time.monotonic() if self._asked_s is None else self._asked_s
         try:
             desk = await self._stores.desk()
-            found = await (settled_stats(desk) if self._last[0] is None else desk.stats())
+            found = await (settled_stats(desk) if self._settles and self._last[0] is None else desk.stats())
             found = self._with_those_that_ran(self._with_loss(found))
             if self._at and self.unanswered_s() > _AWAY_S:  # a first answer may be late, and ends no outage
                 self._back_s = time.monotonic()

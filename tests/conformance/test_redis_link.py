@@ -20,7 +20,7 @@ from bridge.core.errors import PostdateError
 from bridge.settings import Redis as RedisSettings
 
 #: Of the tests in which it passes; the others never see theirs pass.
-TIMEOUT_S, AMPLE_S = 0.1, 30.0
+TIMEOUT_S, LATE_S, AMPLE_S = 0.1, 0.5, 30.0
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -150,7 +150,7 @@ def test_a_server_that_stops_answering_fails_every_call_in_time() -> None:
 
 def test_a_late_reply_never_answers_another_call() -> None:
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(TIMEOUT_S * 2)
+        await asyncio.sleep(LATE_S)
         writer.write(b"+late\r\n")
         while await reader.read(65536):
             writer.write(b"+OK\r\n")
@@ -159,7 +159,7 @@ def test_a_late_reply_never_answers_another_call() -> None:
         async with server(slow) as url, linked(url, TIMEOUT_S) as link:
             with pytest.raises(SlowLink):
                 await link.send([("GO",)])
-            await asyncio.sleep(TIMEOUT_S * 2)
+            await asyncio.sleep(LATE_S)
             with pytest.raises(SlowLink):  # on a connection of its own, not with the late reply of the first
                 await link.send([("GO",)])
 

@@ -70,7 +70,6 @@ async def after(monkeypatch: pytest.MonkeyPatch, looks: Sequence[tuple[float, St
         return SimpleNamespace(stats=stats)
 
     stores: Any = SimpleNamespace(desk=desk)
-    monkeypatch.setattr("bridge.operate.stores._REPEAT_S", 0)
     monkeypatch.setattr("bridge.operate.stores.time", SimpleNamespace(monotonic=lambda: now_s[0]))
     look = Look(stores)
     for at_s, seen in looks:

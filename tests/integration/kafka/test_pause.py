@@ -94,7 +94,7 @@ def test_a_drained_topic_that_is_deleted_is_reported_with_what_waited_in_it_and_
     wait_for(lambda: time.monotonic() - since > 2, "it has looked at the ends, and asked for the topic after that")
     delete_topics(line.url, [line.intake])
     bridge.wait_health("was deleted and recreated between")
-    assert "they were 40 (partitions: " in bridge.health()
+    assert "Unread records: 40 at " in bridge.health()
     assert "kafka recreated" in bridge.log()
     line.order("resume", ROUTE)
     produce(line, range(1), 0)
