@@ -238,7 +238,8 @@ def _of_messages(before: LastReport, now: LastReport, found: Stats, after_ms: in
         of = f" Routes: {few(late)}." if late else ""
         yield News("overdue", f"Overdue messages: {found.late}, the oldest by {oldest}.{of} Run `postdate doctor`.")
     if before.overdue and not now.overdue:
-        yield News("overdue", "No message is overdue any more.")
+        by = f" by {write_duration(after_ms)}" if found.late else ""
+        yield News("overdue", f"No message is overdue{by} any more.")
 
 
 def report_away(why: str, silent_s: float, instance: str, now_ms: int) -> dict[str, Any]:

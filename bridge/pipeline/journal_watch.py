@@ -24,6 +24,8 @@ JOURNAL = Subject("journal")
 JOURNAL_RESTORE = Subject("journal", "restore")
 #: The messages that are due next, and those that arrived last, of which each look asks the store.
 _EVERY_S, _SAMPLE = 5.0, 100
+#: While the journal is away, looks come this often, so that its trouble ends soon.
+_AWAY_EVERY_S = 1.0
 #: How long the instance that restores keeps the others from it.
 _LEASE_MS = 60_000
 
@@ -43,7 +45,7 @@ class JournalWatch:
         while True:
             with suppress(StoreUnavailable):  # the loops that use the store report it
                 await self.once()
-            await asyncio.sleep(_EVERY_S)
+            await asyncio.sleep(_AWAY_EVERY_S if JOURNAL in self._health.troubles() else _EVERY_S)
 
     async def once(self) -> None:
         """Look, and restore if asked. Raises ``StoreUnavailable``."""

@@ -104,6 +104,18 @@ class TestWatch:
             await watch.once()
         assert house.health.sentence() == WELL, "the store has a trouble of its own"
 
+    @pytest.mark.usefixtures("leaping_time")
+    async def test_the_trouble_of_a_journal_that_is_back_ends_within_a_second(self, journal: MemoryJournal) -> None:
+        house = await opened(journal)
+        watch, journal.away = self.watch(house, journal), "the journal's file a.db is missing. Move it back"
+        watching = asyncio.ensure_future(watch.run())
+        await asyncio.sleep(0.1)
+        assert rendered(house.health.troubles()) == {"journal": journal.away}
+        journal.away = ""
+        await asyncio.sleep(2.0)
+        assert house.health.sentence() == WELL
+        watching.cancel()
+
     async def test_what_an_outage_kept_from_being_parked_is_no_loss(
         self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -406,6 +406,7 @@ async def test_a_store_at_its_limit_is_one_trouble_until_it_has_refused_nothing_
 async def test_a_store_is_called_full_for_some_seconds_after_the_broker_took_its_messages_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(reconnect, "FIRST_S", 0.1)
     house = House()
     house.memory.full = True
     house.publish("a", 0)

@@ -122,6 +122,8 @@ class TestReport:
         assert text == "postdate: Overdue messages: 2, the oldest by 31s. Run `postdate doctor`."
         assert after(then, late)[0] == ""
         assert after(then, CALM)[0] == "postdate: No message is overdue any more."
+        less = replace(late, by_route={"orders": RouteStats(oldest_overdue_ms=5_000)})
+        assert after(then, less)[0] == "postdate: No message is overdue by 30s any more."
 
     def test_messages_that_the_broker_does_not_confirm_are_counted(self) -> None:
         report = {"unconfirmed": 3, "unconfirmed_s": 31.0}
