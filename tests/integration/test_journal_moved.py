@@ -18,7 +18,7 @@ from tests.unit.raw_properties import Props
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis]
 
 
-@pytest.mark.parametrize("write", ["before", "behind"])
+@pytest.mark.parametrize("write", [pytest.param("before", marks=pytest.mark.long), "behind"])
 def test_a_moved_file_is_a_trouble_everywhere_and_only_a_setup_makes_an_empty_journal(
     rabbitmq: RabbitMQ, start_redis: StartRedis, tmp_path: Path, write: str
 ) -> None:
