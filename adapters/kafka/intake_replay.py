@@ -1,8 +1,8 @@
 """Reads the intake topics of a route once more, by a consumer that is in no group and commits nothing.
 
 Records of all partitions come merged by their timestamps, so that a cancellation comes after what it cancels, whatever
-partition has it. They count as having arrived at their timestamps. One with a timestamp far ahead of the
-clock counts as having arrived with the record before it.
+partition has it. They count as having arrived at their timestamps. One with a timestamp far ahead of the clock counts
+as having arrived with the record before it.
 """
 
 from __future__ import annotations

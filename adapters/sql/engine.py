@@ -70,8 +70,9 @@ class DatabaseFile:
         return engine
 
     def exists(self) -> bool:
-        """Return whether it exists, and look for it anew: no connection may be open. Blocking. aiosqlite leaves a
-        thread behind where it cannot open it, which fails when the loop has ended. Raises ``JournalUnavailable``."""
+        """Return whether the file exists, and forget which one was open: no connection may be. Blocking. Where
+        aiosqlite cannot open the file, it leaves a thread behind, which fails when the loop has ended. Raises
+        ``JournalUnavailable``."""
         self._known = None
         if not self._path.exists():
             return False

@@ -104,13 +104,14 @@ def _stores(settings: Settings, found: Stats | None, trouble: Trouble) -> Iterat
         yield failed("store", error)
         return
     yield ok("store", f"{mask_url(settings.redis.url.get_secret_value())} is usable")
+    cure = loss_cure(settings)
     for warning in inspected.warnings:
         yield warn("store", warning)
-    if loss := (loss_of(stats, loss_cure(settings)) if stats is not None else "") or inspected.loss:
+    if loss := (loss_of(stats, cure) if stats is not None else "") or inspected.loss:
         yield trouble("store", loss)
     if stats is not None:
         yield ok("instances", f"running: {len(stats.instances)}")
-        yield from judged_instances(stats, loss_cure(settings), trouble)
+        yield from judged_instances(stats, cure, trouble)
     else:
         text = "no postdate instance is running on this store, or it is still starting. Start one with `postdate run`"
         yield trouble("instances", text)

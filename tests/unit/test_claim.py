@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -20,7 +20,7 @@ from bridge.core.ports import Met
 from bridge.parking.identity import shard_for
 from bridge.pipeline.claim import ClaimRules, next_claim_max
 from bridge.telemetry.health import WELL
-from bridge.telemetry.subject import STORE, STORE_CLAIM
+from bridge.telemetry.subject import STORE, STORE_CLAIM, Subject
 from tests.unit.house import DRAIN_MS, LEASE_MS, RULES, SHARDS, House, turns
 
 HOUR_MS = 3_600_000
@@ -55,6 +55,13 @@ async def until(house: House, published: int) -> None:
     """Wait until so much was published."""
     async with asyncio.timeout(5):
         while len(house.sink.published) < published:  # noqa: ASYNC110 (the loop decides when)
+            await asyncio.sleep(0.001)
+
+
+async def until_troubles(house: House, is_so: Callable[[Container[Subject]], bool]) -> None:
+    """Wait until the troubles that the house reports are such."""
+    async with asyncio.timeout(5):
+        while not is_so(house.health.troubles()):  # noqa: ASYNC110 (the loop decides when)
             await asyncio.sleep(0.001)
 
 
@@ -374,14 +381,10 @@ async def test_the_loop_goes_on_when_the_store_is_back(monkeypatch: pytest.Monke
     house = await filled(3)
     house.memory.away = "the store is away"
     async with running(house):
-        async with asyncio.timeout(5):
-            while STORE_CLAIM not in house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
-                await asyncio.sleep(0.001)
+        await until_troubles(house, lambda troubles: STORE_CLAIM in troubles)
         house.memory.away = ""
         await until(house, 3)
-        async with asyncio.timeout(5):
-            while house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
-                await asyncio.sleep(0.001)
+        await until_troubles(house, lambda troubles: not troubles)
 
 
 @pytest.mark.parametrize("why", ["no room at the broker", "no shard to drain"])
@@ -390,18 +393,14 @@ async def test_a_loop_that_has_nothing_to_claim_for_calls_no_store_away(why: str
     house = await filled(3)
     house.memory.away = "the store is away"
     async with running(house):
-        async with asyncio.timeout(5):
-            while STORE_CLAIM not in house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
-                await asyncio.sleep(0.001)
+        await until_troubles(house, lambda troubles: STORE_CLAIM in troubles)
         if why == "no room at the broker":
             house.sink.connected = False
         else:
             house.leases.take_over(frozenset())
         house.memory.away = ""
         house.health.answered(STORE)
-        async with asyncio.timeout(5):
-            while house.health.troubles():  # noqa: ASYNC110 (the loop decides when)
-                await asyncio.sleep(0.01)
+        await until_troubles(house, lambda troubles: not troubles)
 
 
 async def test_the_loop_goes_on_when_the_sink_has_room_again() -> None:
