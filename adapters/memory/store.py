@@ -255,7 +255,8 @@ class MemoryStore:
                         ids, envelopes, number, token, lease_ends, shard.now_ms(), next_due_ms, taken.ghosts
                     )
         except (StoreUnavailable, asyncio.CancelledError) as error:
-            self._lost |= {number: (self._lost.get(number, (token,))[0], token) for number in shards}
+            if limit:
+                self._lost |= {number: (self._lost.get(number, (token,))[0], token) for number in shards}
             if not isinstance(error, StoreUnavailable):
                 raise
             return dict.fromkeys(shards, error)

@@ -56,6 +56,7 @@ FOUND = (
     1795703560310,
     128070,
     129703,
+    139558,
 )
 #: Seeds with a journal that showed something once.
 FOUND_WITH_A_JOURNAL = (
