@@ -13,6 +13,7 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import structlog
@@ -27,7 +28,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable, StoreUnfit
 from bridge.core.ports import Loss
 from bridge.delay.duration import write_moment
-from bridge.desk.numbers import ServerMemory
+from bridge.desk.numbers import SAME_LOSS_MS, ServerMemory
 from bridge.telemetry.subject import STORE_CONTENTS, Subject
 
 log = structlog.get_logger("postdate")
@@ -87,6 +88,16 @@ def seen_in(replies: Sequence[Sequence[Any]]) -> Seen:
     return Seen(min(moments_ms, default=0), sum(reply[6] + reply[7] for reply in replies))
 
 
+def unrestored(known: Mapping[str, int], made: Mapping[str, int], now_ms: int) -> Mapping[str, int]:
+    """Return the note of an earlier loss, which a new note has to repeat; {} for none. Pure.
+
+    ``known``: the last note that this instance saw. ``made``: the note in the store, which may be the new one.
+    """
+    noted_ms = known.get("lost_ms", 0)
+    same = made.get("lost_ms") == noted_ms and now_ms - noted_ms < SAME_LOSS_MS
+    return known if costly_loss_ms(known) and not same else {}
+
+
 # -- the agreement -----------------------------------------------------------------------------------------------------
 
 
@@ -112,12 +123,12 @@ def loss_in(made: Mapping[str, int], now_ms: int, shown_ms: int = LOSS_SHOWN_MS,
     if now_ms - made["lost_ms"] >= (shown_ms if costly_ms else MOVES_LOST_SHOWN_MS):
         return ""
     cost = "No parked message seems to be lost. What was delivered just before may come again"
-    if costly_ms:
-        cost = f"Messages lost: about {made.get('lost', 0)}"
     if costly_ms and not made.get("lost"):  # each instance counts once a second, and may have seen none yet
-        cost += ", and any that were parked in its last second"
+        cost = "Messages lost: about 0, and any that were parked in its last second"
     elif costly_ms and restored:
         cost = f"Messages still lost: about {still_lost(made)}. Restored: {restored}"
+    elif costly_ms:  # the broker may still confirm what was being sent
+        cost = f"Messages lost: about {made['lost']}, with those that were being sent"
     at = write_moment(made["lost_ms"])
     return f"Redis was emptied, or replaced by an older copy of its data, noticed at {at}{whose}. {cost}"
 
@@ -228,7 +239,8 @@ class StoreGuard:
         self._id = secrets.randbits(62)
         #: Signs retry states; every instance has the one that is in the store.
         self.secret = secrets.randbits(_SECRET_BITS)
-        self._agreed = False
+        #: The agreement, as this instance saw it last: a loss takes the note of the last loss with it.
+        self._made: Mapping[str, int] = {}
         self._marks: dict[int, Mark] = {}
         self._seen = Seen()
         self._looks = 0
@@ -244,7 +256,7 @@ class StoreGuard:
         # A complete one is not written again, so that postdate starts while Redis is full.
         older = made.get("format", FORMAT) < FORMAT
         if older or not made.keys() >= _AGREED:
-            made = await self._write(-1)
+            made = await self._write()
         self._take(made)
         if older:
             log.warning("the store has a new format", format=FORMAT, risk="an older postdate stops, and refuses it")
@@ -261,11 +273,13 @@ class StoreGuard:
         if by_ms:
             due = sum(mark.due - self._marks[shard].due for shard, mark in marks.items() if shard in self._marks)
             made = _pairs(await self._steps.note(made, now_ms, by_ms, max(0, due)))
-        emptied = self._agreed and made.get("id") != self._id
+        emptied = bool(self._made) and made.get("id") != self._id
         if emptied:
             gone = sum(mark.held for mark in self._marks.values()) if gone is None else gone
-        if gone is not None or not made.keys() >= _AGREED:
-            made = await self._write(-1 if gone is None else gone, emptied)
+        if gone is not None:
+            made = await self._write(gone, emptied, unrestored(self._made, made, now_ms))
+        elif not made.keys() >= _AGREED:
+            made = await self._write()
         self._take(made)
         self._marks |= marks
         self._seen = seen if seen.until_ms else self._seen
@@ -277,7 +291,7 @@ class StoreGuard:
 
     def _take(self, made: Mapping[str, int]) -> None:
         judge_agreement(made, len(self._keys.shards))
-        self._id, self.secret, self._agreed = made["id"], made["secret"], True
+        self._id, self.secret, self._made = made["id"], made["secret"], made
 
     async def _count(self) -> tuple[dict[int, Mark], int, int, Seen]:
         """Return a mark for every shard that answers, the store's clock (0 if none answers), by how much it stepped
@@ -296,8 +310,14 @@ class StoreGuard:
         with store_errors():
             return _pairs(await client.hgetall(self._keys.store))
 
-    async def _write(self, gone: int, emptied: bool = False) -> dict[str, int]:
-        args = (FORMAT, len(self._keys.shards), self._id, gone, self.secret, *self._seen, int(emptied))
+    async def _write(
+        self, gone: int = -1, emptied: bool = False, earlier: Mapping[str, int] = MappingProxyType({})
+    ) -> dict[str, int]:
+        """Write the agreement, and a loss of ``gone`` messages (-1: none) together with an ``earlier`` one."""
+        gone, emptied = gone + still_lost(earlier), emptied or "emptied" in earlier
+        moments_ms = filter(None, (self._seen.until_ms, earlier.get("lost_from_ms")))
+        seen = min(moments_ms, default=0), self._seen.older + earlier.get("lost_older", 0)
+        args = (FORMAT, len(self._keys.shards), self._id, gone, self.secret, *seen, int(emptied))
         return _pairs(await self._runner.run(self._keys.call("agree", args)))
 
     async def _memory(self) -> str:

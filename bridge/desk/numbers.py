@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -286,7 +287,7 @@ class Stats:
 
         The reports are a beat behind: what was given back meanwhile is no longer claimed, and counts once.
         """
-        return self.overdue + min(self.claimed, int(sum(self._reported("unconfirmed"))))
+        return self.overdue + min(self._held, int(sum(self._reported("unconfirmed"))))
 
     @property
     def oldest_overdue_ms(self) -> int:
@@ -297,7 +298,12 @@ class Stats:
     @property
     def unconfirmed_s(self) -> float:
         """Return for how long the oldest published message has waited for a broker's answer; 0 below a second."""
-        return max(self._reported("unconfirmed_s"), default=0.0) if self.claimed else 0.0
+        return max(self._reported("unconfirmed_s"), default=0.0) if self._held else 0.0
+
+    @property
+    def _held(self) -> int:
+        """Return how many claims the instances hold at most: they keep those that the store has lost."""
+        return sys.maxsize if self.loss or self.shrunk else self.claimed
 
     def held_of(self, route: str) -> int:
         """Return how many due messages of a route a pause or ``max_rate`` holds."""

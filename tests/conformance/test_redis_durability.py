@@ -259,11 +259,41 @@ async def test_a_loss_is_seen_at_the_next_look_and_the_agreement_is_written_agai
     made = await read_agreement(rig.client, "emptied")
     await rig.client.flushall()
     for opened in (store, other):
-        assert (await opened.look())[Subject("store", "contents")].endswith("Messages lost: about 3")
+        assert (await opened.look())[Subject("store", "contents")].endswith(
+            "Messages lost: about 3, with those that were being sent"
+        )
     assert made.items() <= (await read_agreement(rig.client, "emptied")).items()
     await rig.client.hset("{emptied}:store", "shards", SHARDS + 1)
     with pytest.raises(StoreUnfit, match=r"made with 5 shards and redis.shards is 4"):
         await store.look()
+    await rig.close()
+
+
+async def test_a_second_loss_counts_what_no_restore_has_brought_back_of_the_first(start_redis: StartRedis) -> None:
+    """The note of a loss lies in the store, so the next loss takes it."""
+    rig = RedisRig(start_redis().url, "twice")
+    store, other = await rig.open("a"), await rig.open("b")
+    desk = RedisDesk(rig.client, "twice", SHARDS, store)
+
+    async def loses(parked: int) -> str:
+        await park(store, *(await rig.overdue(parked)))
+        for opened in (store, other):
+            await opened.look()
+        await rig.client.flushall()
+        found = [(await opened.look())[Subject("store", "contents")] for opened in (store, other)]
+        assert found[0] == found[1]
+        return found[0].partition("Messages ")[2].partition(",")[0]
+
+    assert await loses(5) == "lost: about 5"
+    first = await store.loss()
+    await desk.note_restored(1)
+    assert await loses(3) == "lost: about 7"
+    again = await store.loss()
+    assert first is not None
+    assert again is not None
+    assert (again.from_ms, again.at_ms > first.at_ms) == (first.from_ms, True), "a replay of an intake begins there"
+    await desk.note_restored()
+    assert await loses(2) == "lost: about 2"
     await rig.close()
 
 
@@ -296,7 +326,9 @@ async def test_another_store_at_the_same_address_is_seen(start_redis: StartRedis
     await park(store, *(await rig.overdue(2)))
     await store.look()
     await rig.client.hset("{foreign}:store", "id", 1)
-    assert (await store.look())[Subject("store", "contents")].endswith("Messages lost: about 2")
+    assert (await store.look())[Subject("store", "contents")].endswith(
+        "Messages lost: about 2, with those that were being sent"
+    )
     assert (await read_agreement(rig.client, "foreign"))["id"] == 1
     await rig.close()
 

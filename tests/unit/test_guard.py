@@ -16,6 +16,7 @@ from adapters.redis.guard import (
     many_dead,
     nearly_full,
     seen_in,
+    unrestored,
 )
 from bridge.desk.numbers import ServerMemory
 
@@ -43,7 +44,7 @@ def test_a_loss_is_reported_for_a_limited_time() -> None:
     text = loss_in(made, made["lost_ms"] + LOSS_SHOWN_MS - 1)
     assert text == (
         "Redis was emptied, or replaced by an older copy of its data, noticed at 2027-01-15T08:00:00.000Z. "
-        "Messages lost: about 12027"
+        "Messages lost: about 12027, with those that were being sent"
     )
     assert loss_in(made, made["lost_ms"] + 1, broker="kafka") == text.replace("Z.", "Z (kafka).")
     assert loss_in(made, made["lost_ms"] + LOSS_SHOWN_MS) == ""
@@ -74,6 +75,26 @@ def test_moves_that_are_lost_without_a_message_are_no_trouble_for_a_day() -> Non
         "No parked message seems to be lost. What was delivered just before may come again"
     )
     assert loss_in(made, made["lost_ms"] + MOVES_LOST_SHOWN_MS) == ""
+
+
+@pytest.mark.parametrize(
+    ("known", "made", "earlier"),
+    [
+        ({"lost": 5}, {}, True),  # the store was emptied again
+        ({"lost": 5}, {"lost_ms": 60_000}, True),  # and another instance has noted that
+        ({"lost": 5}, {"lost_ms": 1_000}, False),  # its own loss, which this instance sees later
+        ({"lost": 5, "lost_ms": 2}, {"lost_ms": 2}, True),  # a later loss, which left the note
+        ({"lost": 0}, {}, False),
+        ({"lost": 0, "emptied": 1}, {}, True),
+        ({"lost": 5, "restored_ms": 2_000}, {}, False),
+    ],
+)
+def test_a_new_note_of_a_loss_repeats_an_earlier_loss_that_no_restore_ended(
+    known: dict[str, int], made: dict[str, int], earlier: bool
+) -> None:
+    known = {"lost_ms": 1_000, **known}
+    assert unrestored(known, made, 60_500) == (known if earlier else {})
+    assert unrestored({}, made, 60_500) == {}
 
 
 def test_an_emptied_store_is_a_loss_even_if_no_instance_had_counted_a_message() -> None:

@@ -244,6 +244,11 @@ TABLE = {
         "WARN",
         "Overdue: 172, the oldest by 2s. Of these, the broker has not confirmed: 172.",
     ),
+    "claimed from a store that has lost them": (
+        Known(replace(CALM, loss="Redis was emptied", lost_ms=9_000, instances={"a-1": WAITS})),
+        "FAIL",
+        "Trouble: Redis was emptied. Overdue: 172, the oldest by 2s.",
+    ),
     "given back since the report": (Known(replace(CALM, instances={"a-1": WAITS})), "OK", "All well: 5 parked"),
     "delivered since the report": (
         Known(replace(CALM, instances={"a-1": LATE}), local=[replace(HERE, name="b-2", troubles={"overdue": "13s"})]),
