@@ -40,9 +40,9 @@ _ADVICE = {
         "The producers must send again what was in the queue. Find out who deleted it",
     ),
     "kafka recreated …": "The producers must send again what was in the topic. Find out who deleted it",
-    **dict.fromkeys(("rabbitmq intake", "rabbitmq publish"), "Bring RabbitMQ back. postdate reconnects by itself"),
-    **dict.fromkeys(("kafka intake", "kafka publish"), "Bring Kafka back. postdate retries by itself"),
-    **dict.fromkeys(("store", "store claim", "store park", "store settle"), "Bring Redis back. postdate waits for it"),
+    **dict.fromkeys(("rabbitmq intake", "rabbitmq publish"), "If RabbitMQ is down, start it"),
+    **dict.fromkeys(("kafka intake", "kafka publish"), "If Kafka is down, start it"),
+    **dict.fromkeys(("store", "store claim", "store park", "store settle"), "If Redis is down, start it"),
     **dict.fromkeys(("", "instance"), "Read its log"),
     "refused": "Nothing: they leave at their next try",
 }
@@ -144,12 +144,14 @@ def judged_instances(found: Stats, cure: str = "", trouble: Trouble = warn) -> I
         yield warn("clock", found.clock_warning)
     for instance in judge(Known(found)).instances:
         name = f"instance {instance.name}"
-        if instance.name in found.instances and not instance.faults:
-            yield ok(name, WELL.removesuffix("."))
+        # The store's own line has the loss.
+        faults = [fault for fault in instance.faults if not (found.loss and fault.subject == str(STORE_CONTENTS))]
+        if instance.name in found.instances and not faults:
+            yield ok(name, "no trouble of its own" if instance.faults else WELL.removesuffix("."))
         elif instance.name in found.instances:
-            advice = ". ".join(dict.fromkeys(_advice_on(fault.subject, fault.text, cure) for fault in instance.faults))
+            advice = ". ".join(dict.fromkeys(_advice_on(fault.subject, fault.text, cure) for fault in faults))
             judged = trouble if instance.state is InstanceState.TROUBLE else warn
-            yield judged(name, ". ".join(fault.text for fault in instance.faults), advice=advice)
+            yield judged(name, ". ".join(fault.text for fault in faults), advice=advice)
 
 
 def _advice_on(subject: str, what: str, cure: str) -> str:

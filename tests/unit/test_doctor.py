@@ -99,9 +99,9 @@ class TestState:
             ("rabbitmq deleted postdate.orders", "must send again what was in the queue"),
             ("rabbitmq recreated postdate.orders", "must send again what was in the queue"),
             ("kafka recreated orders.delay", "must send again what was in the topic"),
-            ("rabbitmq intake", "Bring RabbitMQ back"),
-            ("kafka publish", "Bring Kafka back"),
-            ("store claim", "Bring Redis back"),
+            ("rabbitmq intake", "If RabbitMQ is down, start it"),
+            ("kafka publish", "If Kafka is down, start it"),
+            ("store claim", "If Redis is down, start it"),
             ("rabbitmq intake probe x.q", "See the subject `rabbitmq intake probe x.q` in deploy/messages.md"),
             ("route orders full", "See the subject `route orders full` in deploy/messages.md"),
         ],
@@ -168,12 +168,20 @@ class TestState:
         assert "lost in all: about 12" in texts
         assert "each store's own words" not in texts
 
+    def test_a_loss_that_the_store_reports_is_not_repeated_for_each_instance(self) -> None:
+        emptied = {"store contents": "Redis was emptied"}
+        reports = {"a-1": {"health": "x.", "troubles": emptied}}
+        reports["b-2"] = {"health": "x.", "troubles": {**emptied, "store claim": "it waits"}}
+        found = replace(CALM, instances=reports, loss="Redis was emptied", by_route=LATE)
+        said = [(result.level, result.text) for result in judged_instances(found, "Run it", fail)]
+        assert said == [(Severity.OK, "no trouble of its own"), (Severity.FAIL, "it waits")]
+
     def test_late_messages_of_an_outage_get_the_advice_on_the_outage_alone(self) -> None:
         for troubles, named in (({"store claim": "x", "overdue": "y"}, False), ({"overdue": "y"}, True)):
             ill = {"health": "x. y.", "troubles": troubles}
             (found,) = judged_instances(replace(CALM, instances={"a-1": ill}, by_route=LATE))
             assert ("See the subject `overdue`" in found.advice) is named
-            assert ("Bring Redis back" in found.advice) is not named
+            assert ("If Redis is down" in found.advice) is not named
 
     def test_an_instance_is_said_to_be_as_the_verdict_beside_it_says(self) -> None:
         full = {"health": "nothing is parked: Redis is full.", "troubles": {"store full": "nothing is parked"}}
