@@ -187,9 +187,9 @@ def judge(known: Known) -> Overall:
     if not known.age_s:
         return overall
     age = write_age(max(1000, known.age_s * 1000))
-    busy = f"These numbers are {age} old: the store answers the instances, and this page's own process is busy."
-    since = busy if known.answered_since else f"The store has not answered since, for {age}."
-    old = f"{overall.sentence.removeprefix(_WELL)} {since}"
+    busy = "the store answers the instances, and this page's own process is busy"
+    why = busy if known.answered_since else "the store has not answered since"
+    old = f"{overall.sentence.removeprefix(_WELL)} These numbers are {age} old: {why}."
     return overall._replace(level=Severity.FAIL, sentence=old, age_s=known.age_s)
 
 

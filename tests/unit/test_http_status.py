@@ -327,7 +327,7 @@ async def test_a_probe_does_not_fail_over_looks_that_take_a_moment_longer_than_i
 
         client.stores.desk = desk  # type: ignore[method-assign]
         for clock.passed_s, sentence in (
-            (2.0, f"{numbers} The store has not answered since, for 2s."),
+            (2.0, f"{numbers} These numbers are 2s old: the store has not answered since."),
             (20.0, "Not known: the store has not answered yet."),
         ):
             told = await client.client.get("/readyz")
@@ -408,7 +408,7 @@ async def test_a_process_blames_itself_once_an_instance_has_an_answer_after_its_
         clock.passed_s = 1.0
         told = (await client.client.get("/readyz")).text
         assert ("this page's own process is busy." in told) is busy
-        assert ("nothing overdue. The store has not answered since, for 1s." in told) is not busy
+        assert ("nothing overdue. These numbers are 1s old: the store has not answered since." in told) is not busy
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ TABLE = {
     "numbers of a look before the one that has no answer yet": (
         Known(CALM, local=[HERE], age_s=3.2),
         "FAIL",
-        "5 parked, next in 1m, nothing overdue. The store has not answered since, for 3s.",
+        "5 parked, next in 1m, nothing overdue. These numbers are 3s old: the store has not answered since.",
     ),
     "two instances died with one command": (
         Known(replace(CALM, instances={"c-3": RUNNING}, silent={"a-1": 21_500, "b-2": 20_900})),
