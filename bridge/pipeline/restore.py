@@ -62,12 +62,14 @@ class RestoreOrder:
 @dataclass
 class Restored:
     """What became of the rows: by route and fate, and how many of those that were parked are due now. A message that
-    left meanwhile has no fate. ``place`` is where a run that failed goes on."""
+    left meanwhile has no fate. ``place`` is where a run that failed goes on. ``lost_ms``: when the last loss was, as
+    seen at the first page (0: none); -1 without a page."""
 
     counts: Counter[tuple[str, Fate]] = field(default_factory=Counter)
     overdue: int = 0
     looked_at: int = 0
     place: Place = START
+    lost_ms: int = -1
 
     def total(self, fate: Fate) -> int:
         """Return the number over all routes."""
@@ -132,6 +134,8 @@ class Restorer:
                 hold = partial(self._take_turn, restored, progress)
                 missing = await (self._absent(rows, False) if order.dry_run else self.missing(rows, began_s, hold))
                 absent = {row.id for row in missing}
+                if restored.place == START:
+                    restored.lost_ms = await self._lost_ms()
                 there = await self._moves.known([row.id for row in rows if row.id not in absent])
                 now_ms = await self._desk.now_ms()
                 if not order.dry_run:  # in the journal first: after a crash the next restore parks them
@@ -152,9 +156,14 @@ class Restorer:
                 await progress(restored)
             asked_s = time.monotonic()
         restored.place = START
-        if order.wanted == _EVERYTHING and not order.dry_run:
+        # A loss that came meanwhile took what the first pages had brought back.
+        if order.wanted == _EVERYTHING and not order.dry_run and restored.lost_ms in (-1, await self._lost_ms()):
             await self._desk.note_restored()
         return restored
+
+    async def _lost_ms(self) -> int:
+        loss = await self._store.loss()
+        return loss.at_ms if loss is not None else 0
 
     async def _page(self, wanted: JournalFilter, place: Place, limit: int) -> list[JournalMessage]:
         """Return the next rows; no more than ``BATCH_BYTES``, unless the first is larger."""

@@ -14,7 +14,7 @@ from bridge.core.ports import Loss
 from bridge.parking.envelope import seal
 from bridge.parking.identity import Ids
 from bridge.pipeline.journal_watch import JournalWatch
-from bridge.pipeline.restore import RestoreOrder, Restorer
+from bridge.pipeline.restore import Restored, RestoreOrder, Restorer
 from bridge.telemetry.health import WELL
 from bridge.telemetry.subject import rendered
 from tests.unit.house import HOUR_MS, House, turns
@@ -72,6 +72,25 @@ class TestWatch:
         assert house.memory.loss is None
         await watch.once()
         assert house.health.sentence() == WELL
+
+    @pytest.mark.parametrize("before", [None, Loss(1, 0, 0)])
+    async def test_a_restore_does_not_end_a_loss_that_came_while_it_ran(
+        self, journal: MemoryJournal, before: Loss | None
+    ) -> None:
+        house = await self.lost(journal)
+        house.memory.loss, again = before, Loss(2, 0, 0)
+        restorer = Restorer(house.store, MemoryDesk(house.store), journal, house.store)
+
+        async def lose(_: Restored) -> None:
+            house.memory.loss = again
+
+        await restorer.run(RestoreOrder(), progress=lose)
+        assert house.memory.loss is again, "what its first pages brought back may be lost again"
+        await restorer.run(RestoreOrder())
+        assert house.memory.loss is None
+        house.memory.loss, journal.rows = again, {}
+        await restorer.run(RestoreOrder())
+        assert house.memory.loss is None, "a journal without a waiting message has nothing to bring back"
 
     async def test_a_restore_notes_that_it_is_under_way_before_it_has_put_anything_back(
         self, journal: MemoryJournal, monkeypatch: pytest.MonkeyPatch
