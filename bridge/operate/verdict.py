@@ -24,11 +24,11 @@ from bridge.telemetry.printable import ended
 from bridge.telemetry.subject import (
     OVERDUE,
     STORE,
+    STORE_AWAY,
     STORE_CLAIM,
     STORE_CLOCK,
     STORE_CONTENTS,
     STORE_FULL,
-    STORE_PARK,
     makes_late,
 )
 
@@ -363,32 +363,37 @@ def _counted(fault: Fault, known: Known, found: Stats) -> Fault:
     return fault
 
 
-#: Subjects of an instance that does not reach the store to deliver.
-_UNREACHED = frozenset({str(STORE), str(STORE_CLAIM)})
+#: Subjects of an instance that does not reach the store, and of those the ones to deliver.
+_UNREACHED = frozenset(map(str, STORE_AWAY))
+_UNCLAIMED = frozenset({str(STORE), str(STORE_CLAIM)})
 
 
 def _is_of_before(fault: Fault, known: Known, found: Stats) -> bool:
-    """Return whether an instance says that the store is away, though it reports there, or the store was away a moment
-    ago. Overdue messages prove it right."""
-    is_back = known.answers_s < STALE_S
-    reports = fault.instance in found.instances or is_back
+    """Return whether an instance says that the store is away, though the store was away a moment ago, or it reports
+    there. Overdue messages prove it right where the store was not away."""
+    if known.answers_s < STALE_S:
+        return fault.subject in _UNREACHED
     # A store without room refuses to park while it reports, and that is true.
-    unreached = fault.subject in _UNREACHED or (fault.subject == str(STORE_PARK) and is_back)
-    return unreached and reports and found.oldest_overdue_ms < LATE_MS
+    return fault.subject in _UNCLAIMED and fault.instance in found.instances and found.oldest_overdue_ms < LATE_MS
 
 
 def _of_before(fault: Fault) -> Fault:
-    text = f"Redis answers, and instance {fault.instance} has not asked it again yet"
-    return Fault(fault.instance, "instance", text)
+    """Say what is true before the store is seen away, and until the instance has asked it again."""
+    return Fault(fault.instance, "instance", f"Redis did not answer instance {fault.instance} at its last try")
 
 
 def _without_store(report: LocalReport) -> InstanceVerdict:
-    """Return how an instance of this machine is while the store is away. Of others nothing is known."""
+    """Return how an instance of this machine is while the store is away. Of others nothing is known. Only the store
+    knows which refusals are over, and which routes are full."""
     found = _instance(report.name, report, None, None)
-    if found.faults or not report.stored:
+    if not report.stored:
         return found
+    faults = tuple(fault for fault in found.faults if not fault.subject.startswith("route "))
     text = "it delivers nothing while the store does not answer"
-    return InstanceVerdict(report.name, InstanceState.TROUBLE, (Fault(report.name, "store", text),))
+    return found._replace(
+        state=found.state if found.silent else InstanceState.TROUBLE,
+        faults=faults or (Fault(report.name, "store", text),),
+    )
 
 
 def _stale(name: str, silent_ms: int) -> InstanceVerdict:

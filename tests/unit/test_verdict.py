@@ -413,6 +413,15 @@ def test_while_the_store_is_away_no_instance_that_needs_it_is_well() -> None:
     assert overall.sentence == f"Trouble: {AWAY}."
 
 
+def test_while_the_store_is_away_no_refusal_is_shown_that_only_the_store_could_know_to_be_over() -> None:
+    refused = replace(HERE, troubles={"route orders": "it was refused", "confirms": "it waits"})
+    levels = replace(HERE, name="levels-1", stored=False, troubles={"route bills": "it is refused"})
+    overall = judge(Known(away=AWAY, local=[refused, levels]))
+    assert [fault.subject for fault in overall.faults] == ["store", "route bills", "confirms"]
+    (alone,) = judge(Known(away=AWAY, local=[replace(refused, troubles={"route orders": "refused"})])).instances
+    assert [fault.text for fault in alone.faults] == ["it delivers nothing while the store does not answer"]
+
+
 def test_the_same_trouble_of_several_instances_is_one_and_names_them() -> None:
     text = "nothing is taken from Kafka: no broker of 127.0.0.1:9092 answers."
     here = replace(HERE, troubles={"kafka intake": text})
@@ -753,9 +762,9 @@ def test_nothing_is_delivered_is_not_said_beside_a_store_that_answers_and_nothin
     """A process waits for some seconds between two attempts to reach the store."""
     stale = [replace(HERE, troubles={"store claim": "nothing is delivered: Redis does not answer", "store": "no"})]
     (fault,) = judge(Known(CALM, local=stale)).faults
-    assert fault.text == "Redis answers, and instance a-1 has not asked it again yet"
+    assert fault.text == "Redis did not answer instance a-1 at its last try"
     (fault,) = judge(Known(replace(CALM, instances={}), local=stale, answers_s=1.0)).faults
-    assert fault.text == "Redis answers, and instance a-1 has not asked it again yet"
+    assert fault.text == "Redis did not answer instance a-1 at its last try"
     overdue = [replace(HERE, troubles={"overdue": "the oldest overdue message was due 20s ago"})]
     busy = replace(CALM, claimed=3)
     assert judge(Known(busy, local=overdue, answers_s=1.0)).well, "it was due before the outage"
@@ -784,5 +793,13 @@ def test_the_trouble_of_an_instance_names_it_where_another_one_serves_its_routes
 def test_a_store_that_is_back_answers_also_an_instance_that_could_not_park() -> None:
     here = replace(HERE, troubles={"store park": "nothing is parked: Redis does not answer"})
     found = replace(CALM, instances={"a-1": RUNNING})
-    assert "has not asked it again yet" in judge(Known(found, local=[here], answers_s=2.0)).sentence
+    assert "did not answer instance a-1 at its last try" in judge(Known(found, local=[here], answers_s=2.0)).sentence
     assert "nothing is parked" in judge(Known(found, local=[here])).sentence
+
+
+@pytest.mark.parametrize("subject", ["store", "store claim", "store park", "store settle"])
+def test_a_store_that_is_back_is_not_called_away_for_what_became_late_meanwhile(subject: str) -> None:
+    here = replace(HERE, troubles={subject: f"nothing is delivered: {AWAY}"})
+    overall = judge(Known(late(12_000), local=[here], answers_s=2.0))
+    assert overall.sentence.startswith("Trouble: Redis did not answer instance a-1 at its last try.")
+    assert AWAY in judge(Known(late(12_000), local=[here])).sentence, "it lasts"
