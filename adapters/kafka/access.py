@@ -122,9 +122,10 @@ def sentence(error: BaseException, rules: Kafka) -> str:
     if isinstance(error, ssl.SSLError):
         return _of_tls(error, where)
     if isinstance(error, KafkaConnectionError):
-        return f"no broker of {where} answers"
+        broker = re.search(r" at (\S+:\d+)", str(error))
+        return f"the broker at {broker[1]} does not answer" if broker else f"no broker of {where} answers"
     if isinstance(error, TimeoutError):
-        return f"{where} does not answer in time"
+        return f"a broker of {where} does not answer in time"
     if isinstance(error, GroupCoordinatorNotAvailableError):
         return f"no coordinator of the consumer group '{rules.group}' answers"
     return _of_rights(error, rules) or plain(error, where)
@@ -136,7 +137,7 @@ def plain(error: BaseException, where: str = "Kafka") -> str:
     if not isinstance(error, _NO_ANSWER):
         return text
     node = re.search(r"node id ([\w-]+)", text)
-    return f"broker {node[1]} of {where} does not answer ({text})" if node else f"{where} does not answer ({text})"
+    return f"{f'broker {node[1]}' if node else 'a broker'} of {where} does not answer ({text})"
 
 
 def _of_tls(error: ssl.SSLError, where: str) -> str:

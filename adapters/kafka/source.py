@@ -156,8 +156,10 @@ class OffsetCommits:
             self._failed = True
             why = sentence(error, self._rules)
             if isinstance(error, UnknownTopicOrPartitionError):
-                consumer._client.force_metadata_update()
+                await _new_metadata(consumer)
                 why = _without_topic(parts, consumer._client.cluster.topics())
+            elif isinstance(error, TimeoutError):
+                why = f"broker {consumer._coordinator.coordinator_id}, the group's coordinator, does not answer"
             self._health.say(_COMMIT_SUBJECT, f"cannot commit offsets to Kafka: {why}")
 
     async def _commit(self, consumer: AIOKafkaConsumer, parts: Collection[Partition]) -> None:
@@ -305,6 +307,7 @@ class KafkaSource:
                 if self._silent_s:
                     self._health.say(_SUBJECT, "nothing is taken from Kafka yet: the consumer joins its group again")
                 consumer._client.cluster.add_listener(self._assignments.invalidate)
+                consumer._client.cluster.add_listener(self._topics.on_metadata)
                 listener = RebalanceListener(partial(self.revoked, consumer), self.assigned)
                 self._subscribe = lambda: consumer.subscribe(pattern=self._intakes.pattern(), listener=listener)
                 self._subscribe()
@@ -548,7 +551,8 @@ class KafkaSource:
         self._topics.forget()
         await answers(consumer._client, _ANSWER_S)  # opens its connections while all is well
         while True:
-            await asyncio.sleep(_WATCH_AWAY_S if self._silent_s or self._topics.hurried() else _WATCH_S)
+            hurried = self._silent_s or self._topics.hurried()
+            await self._topics.until_gone(_WATCH_AWAY_S if hurried else _WATCH_S)
             if not await answers(consumer._client, _ANSWER_S):
                 self._topics.forget()
                 error = BrokerUnavailable(f"no broker of {self._rules.bootstrap_servers} answers")
@@ -565,9 +569,7 @@ class KafkaSource:
             await self._assignments.note_ends(consumer)
             self.recheck_soon()
             if self._topics.missing:  # what was declared since is not missing any more
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_ANSWER_S):
-                        await consumer._client.force_metadata_update()
+                await _new_metadata(consumer)
             self._topics.look(consumer)
             if self._full() or self._held.crowded():
                 stuck.forget()
@@ -576,11 +578,17 @@ class KafkaSource:
                 self._topics.try_again(consumer)
 
 
+async def _new_metadata(consumer: AIOKafkaConsumer) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_ANSWER_S):
+            await consumer._client.force_metadata_update()
+
+
 def _without_topic(parts: Collection[Partition], topics: Collection[str]) -> str:
-    """Return which topic is missing. Kafka does not name it, and the cluster's ``topics`` may be a moment old."""
-    names = {part.tp.topic for part in parts}
-    missing = sorted(names.difference(topics) or names)
-    return f"it does not know the topic, of these: {', '.join(missing[:_NAMED])}"
+    """Return which topics are missing. aiokafka does not pass on their names, and one broker may learn of a deletion
+    after the others."""
+    missing = sorted({part.tp.topic for part in parts}.difference(topics))
+    return f"topics that it does not know: {', '.join(missing[:_NAMED])}" if missing else "it does not know a topic"
 
 
 def _in_hand(deliveries: list[Delivery]) -> list[Delivery]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -184,6 +185,7 @@ class TopicWatch:
         self.missing: frozenset[str] = frozenset()
         #: Since when topics are missing (monotonic, s); 0 while none is.
         self._missing_s = 0.0
+        self._gone = asyncio.Event()
         #: By topic, the partitions that had no leader at the last look. An election is over before the next one.
         self._headless: dict[str, set[int]] = {}
 
@@ -209,6 +211,18 @@ class TopicWatch:
         """Whether the next look should come soon: a missing topic is usually declared again within seconds. Metadata of
         a large cluster cost too much to ask for them each second for hours."""
         return bool(self.missing) and time.monotonic() - self._missing_s < _HURRY_S
+
+    def on_metadata(self, cluster: Any) -> None:
+        """Wake the watch when new metadata lack a topic: a fetch from a deleted one asks for them."""
+        if not self.missing.issuperset(self._intakes.missing(cluster.topics())):
+            self._gone.set()
+
+    async def until_gone(self, within_s: float) -> None:
+        """Wait until a topic is gone that was there at the last look, at most ``within_s``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._gone.wait()
+        self._gone.clear()
 
     def look(self, consumer: AIOKafkaConsumer) -> None:
         """Start to recreate missing topics, and report those that the last look missed, too. Report partitions without

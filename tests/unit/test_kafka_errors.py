@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from aiokafka.errors import KafkaError, NodeNotReadyError, NotCoordinatorForGroupError, RequestTimedOutError
+from aiokafka.errors import (
+    KafkaConnectionError,
+    NodeNotReadyError,
+    NotCoordinatorForGroupError,
+    RequestTimedOutError,
+)
 
 from adapters.kafka.access import broker_errors
 from bridge.core.errors import BrokerUnavailable
@@ -17,11 +22,14 @@ NOT_READY = "Attempt to send a request to node which is not ready (node id 2)"
     ("error", "words"),
     [
         (NodeNotReadyError(f"{NOT_READY}."), f"broker 2 of {WHERE} does not answer (NodeNotReadyError: {NOT_READY})"),
-        (RequestTimedOutError(), f"{WHERE} does not answer ([Error 7] RequestTimedOutError)"),
+        (RequestTimedOutError(), f"a broker of {WHERE} does not answer ([Error 7] RequestTimedOutError)"),
         (NotCoordinatorForGroupError(), "[Error 16] NotCoordinatorForGroupError"),
+        (KafkaConnectionError("Connection at b:9092 closed"), "the broker at b:9092 does not answer"),
+        (KafkaConnectionError("Unable to bootstrap from [('a', 9092, 0)]"), f"no broker of {WHERE} answers"),
+        (TimeoutError(), f"a broker of {WHERE} does not answer in time"),
     ],
 )
-def test_a_broker_that_is_away_is_named_before_the_text_of_the_library(error: KafkaError, words: str) -> None:
+def test_a_broker_that_is_away_is_named_before_the_text_of_the_library(error: Exception, words: str) -> None:
     with pytest.raises(BrokerUnavailable) as caught, broker_errors(Kafka(bootstrap_servers=WHERE)):
         raise error
     assert str(caught.value) == words

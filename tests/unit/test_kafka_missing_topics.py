@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Set
 from types import SimpleNamespace
@@ -62,6 +63,25 @@ def test_a_missing_topic_is_looked_for_soon_for_a_minute(monkeypatch: pytest.Mon
         watch.look(consumer_with(topics))
         hurried.append(watch.hurried())
     assert hurried == [False, True, True, False, False]
+
+
+async def test_metadata_without_a_topic_wake_the_watch_once() -> None:
+    watch = TopicWatch(INTAKES, lambda: None, Health())
+    gone, there = (consumer_with(topics) for topics in (set[str](), {TOPIC}))
+
+    async def woken(consumer: Any) -> bool:
+        watch.on_metadata(consumer._client.cluster)
+        waiting = asyncio.ensure_future(watch.until_gone(60))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        return waiting.done()
+
+    assert not await woken(there)
+    assert await woken(gone)
+    watch.look(gone)
+    assert not await woken(gone), "the looks come soon"
+    watch.look(there)
+    assert await woken(gone)
 
 
 def test_a_look_before_an_outage_does_not_count() -> None:

@@ -34,13 +34,14 @@ class Group:
         self.health = Health()
         self.commits = OffsetCommits(Kafka(), self.health)
         self.error: Exception | None = None
-        self.forced = 0
-        client = SimpleNamespace(cluster=SimpleNamespace(topics=lambda: {"a.delay"}), force_metadata_update=self._force)
-        self._consumer: Any = SimpleNamespace(_client=client)
+        self.topics = {"a.delay", "b.delay"}
+        self.left = {"a.delay"}
+        client = SimpleNamespace(cluster=SimpleNamespace(topics=lambda: self.topics), force_metadata_update=self._force)
+        self._consumer: Any = SimpleNamespace(_client=client, _coordinator=SimpleNamespace(coordinator_id=2))
         monkeypatch.setattr(source, "commit_once", self._commit_once)
 
-    def _force(self) -> None:
-        self.forced += 1
+    async def _force(self) -> None:
+        self.topics = self.left
 
     async def _commit_once(self, *_: object) -> bool:
         if self.error is not None:
@@ -54,15 +55,23 @@ class Group:
         return list(self.health.troubles().values())
 
 
-async def test_a_commit_without_its_topic_names_the_topic_and_asks_for_the_metadata(
+async def test_a_commit_without_its_topic_names_that_topic_alone_from_the_first_sentence_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     group = Group(monkeypatch)
     group.error = UnknownTopicOrPartitionError()
-    assert await group.commit() == ["cannot commit offsets to Kafka: it does not know the topic, of these: b.delay"]
-    assert group.forced == 1
+    assert await group.commit() == ["cannot commit offsets to Kafka: topics that it does not know: b.delay"]
+    group.left = {"a.delay", "b.delay"}
+    assert await group.commit() == ["cannot commit offsets to Kafka: it does not know a topic"], "a broker that lags"
     group.error = None
     assert await group.commit() == []
+
+
+async def test_a_coordinator_that_does_not_answer_is_named_and_no_other_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(monkeypatch)
+    group.error = TimeoutError()
+    (text,) = await group.commit()
+    assert text == "cannot commit offsets to Kafka: broker 2, the group's coordinator, does not answer"
 
 
 async def test_a_commit_of_the_last_consumer_is_no_trouble_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,6 +156,18 @@ async def test_removed_partitions_do_not_replace_the_consumer_and_a_narrower_top
         assert len(consumers.made) == 1
 
 
+async def test_a_drained_topic_that_is_deleted_is_missed_without_waiting_for_an_ordinary_look(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "_WATCH_S", 600.0)
+    topic = await topics.make("intake")
+    async with Source(topics, topic, [topic]) as source:
+        await topics.write(topic, [small(0)])
+        await source.take(1)
+        await topics.delete("intake")
+        await until(lambda: "it does not exist" in source.health.sentence(), "nobody says that it is missing")
+
+
 async def test_brokers_that_answer_again_are_found_sooner_than_by_an_ordinary_look(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
