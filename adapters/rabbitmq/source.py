@@ -54,6 +54,9 @@ _MISSING_S = 2.0
 _SURE = 1.5
 #: How often the process checks that it did not stand still, in heartbeats.
 _LOOK = 0.25
+#: How often the source asks whether RabbitMQ answers, and the number of questions without an answer that is a trouble.
+_ASK_S, _UNANSWERED = 1.0, 3
+_SUBJECT = Subject("rabbitmq", INTAKE)
 _COUNT = b"-count"
 _COUNTS = frozenset({b"x-delivery-count", b"x-acquired-count"})
 
@@ -254,7 +257,7 @@ class RabbitSource:
 
     async def run(self) -> None:
         """Connect and consume until cancelled; connect again when the connection ends."""
-        await keep_connected(self._session, self._health, Subject("rabbitmq", INTAKE), "nothing is taken from RabbitMQ")
+        await keep_connected(self._session, self._health, _SUBJECT, "nothing is taken from RabbitMQ")
 
     async def _session(self, reconnect: Reconnect) -> None:
         self._link = link = await open_link(self._settings, "postdate intake", self._first_host)
@@ -269,7 +272,7 @@ class RabbitSource:
                 for intake in self._intakes:
                     self._begin(link, group, intake)
                 reconnect.worked()
-                self._health.say(Subject("rabbitmq", INTAKE), "")
+                group.create_task(self._watch_answers(link))
                 end = await asyncio.shield(link.closed)  # a cancellation must not cancel it: the close waits for it
                 self._group = None
                 for task in chain.from_iterable(self._works.values()):
@@ -308,6 +311,24 @@ class RabbitSource:
         self._drop_buffer()
         if link.is_open():
             link.connection.close(reply_text="postdate stood still")
+
+    async def _watch_answers(self, link: RabbitLink) -> None:
+        """Report a RabbitMQ that sends nothing, long before a heartbeat is missing. No queue, alarm or flow control
+        delays the answer to basic.qos.
+
+        It counts questions, because a process that stood still has read nothing either.
+        """
+        received, unanswered = -1, 0
+        with suppress(AMQPError, BrokerUnavailable):
+            self._health.say(_SUBJECT, "")
+            channel = await link.channel()
+            while link.is_open():
+                unanswered = unanswered + 1 if link.connection.bytes_received == received else 0
+                received = link.connection.bytes_received
+                text = f"nothing is taken from RabbitMQ: it has not answered for {unanswered * _ASK_S:.0f} s"
+                self._health.say(_SUBJECT, text if unanswered >= _UNANSWERED else "", cause="unanswered")
+                channel.basic_qos(prefetch_count=1, callback=lambda _: self._health.say(_SUBJECT, ""))
+                await asyncio.wait((link.closed,), timeout=_ASK_S)
 
     async def _keep_consuming(self, link: RabbitLink, intake: IntakeQueue) -> None:
         """Consume one queue until the connection ends. Retry a missing or refusing one; the others go on."""

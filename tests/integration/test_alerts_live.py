@@ -215,10 +215,11 @@ def test_a_redis_that_is_nearly_full_fires_its_alert(
     check_firing({"PostdateStoreMemory"}, calm, after, tmp_path)
 
 
-def test_a_broker_that_confirms_nothing_and_keeps_its_connection_fires_its_alert(
+def test_a_frozen_broker_that_keeps_its_connection_fires_its_alerts(
     own_rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path
 ) -> None:
     waits = 'postdate_unconfirmed_seconds{instance="a"}'
+    up = 'postdate_connection_up{instance="a",peer="rabbitmq"}'
     with started(own_rabbitmq, redis_server, tmp_path) as (line, http, before):
         assert before[0][waits] == 0
         line.publish(Props([delay(3000)]), b"unconfirmed")
@@ -226,11 +227,11 @@ def test_a_broker_that_confirms_nothing_and_keeps_its_connection_fires_its_alert
         own_rabbitmq.pause()
         try:
             wait_for(lambda: scraped(http)[0][waits] > 1, "it waits for the answer", 30)
+            wait_for(lambda: scraped(http)[0][up] == 0, "it answers no question", 30)
             after = scraped(http)
         finally:
             own_rabbitmq.resume()
-        assert after[0]['postdate_connection_up{instance="a",peer="rabbitmq"}'] == 1
-        check_firing({"PostdateUnconfirmed"}, before, after, tmp_path)
+        check_firing({"PostdateUnconfirmed", "PostdateConnectionDown", "PostdateNotReady"}, before, after, tmp_path)
         line.receive(1)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.delay_line import Line
+from tests.delay_line import Line, delay
 from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.redis import Redis
 from tests.devstack.service import wait_for
@@ -98,6 +98,29 @@ def test_a_store_or_a_broker_that_is_away_fails_readyz_and_not_livez(
         redis_server.resume()
     http.wait("/readyz", 200)
     assert bridge.running()
+
+
+def test_a_frozen_rabbitmq_fails_readyz_within_seconds_and_keeps_its_connection_and_an_alarm_does_not(
+    own_rabbitmq: RabbitMQ, redis_server: Redis, tmp_path: Path, http: HttpLine
+) -> None:
+    with Line(own_rabbitmq.url, redis_server.url, tmp_path, http.settings) as line:
+        bridge = line.bridge({"rabbitmq": {"heartbeat": "1h"}}).start()
+        http.wait("/readyz", 200)
+        own_rabbitmq.pause()
+        try:
+            text = http.wait("/readyz?verbose", 503).text
+            assert "[-]rabbitmq nothing is taken from RabbitMQ: it has not answered for " in text
+        finally:
+            own_rabbitmq.resume()
+        http.wait("/readyz", 200)
+        line.publish(Props([delay(3000)]), b"waits")
+        own_rabbitmq.alarm(True)
+        wait_for(lambda: "RabbitMQ blocks publishers" in http.get("/readyz").text, "it blocks", 30)
+        blocked_s = time.monotonic()
+        while time.monotonic() - blocked_s < 5:  # longer than RabbitMQ may be silent
+            assert http.get("/readyz").status == 200
+        assert "no heartbeat" not in bridge.log()
+        assert bridge.log().count("it has not answered for ") == 1
 
 
 def test_a_stop_amid_ten_thousand_deliveries_fails_readyz_first_and_loses_nothing(line: Line, http: HttpLine) -> None:
