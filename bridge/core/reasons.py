@@ -58,6 +58,8 @@ ARRIVAL_KINDS = (
     ReasonKind.TOO_LARGE,
     ReasonKind.UNREADABLE,
 )
+#: The kinds of a target that is not there. Such a reason is about no single message.
+MISSING_TARGET = frozenset({ReasonKind.MISSING_EXCHANGE, ReasonKind.MISSING_TOPIC})
 
 
 @dataclass(slots=True, frozen=True)

@@ -25,6 +25,7 @@ import httpx
 import structlog
 
 from bridge.core.errors import PostdateError, StoreFull, StoreUnavailable
+from bridge.core.reasons import MISSING_TARGET
 from bridge.core.state import State
 from bridge.delay.duration import write_age, write_duration, write_moment
 from bridge.desk.numbers import SAME_LOSS_MS, Stats
@@ -218,6 +219,12 @@ def _new_dead(before: LastReport, now: LastReport) -> int:
     return now.dead_ever - before.dead_ever if now.dead_ever and before.dead_ever is not None else 0
 
 
+def _reason_of(row: Row) -> str:
+    """Return the word of a reason; all of it where the target is missing, because that names the target."""
+    word = row.reason.partition(":")[0]
+    return row.reason if word in MISSING_TARGET else word or "unknown"
+
+
 def by_route_and_reason(counts: Counter[tuple[str, str]], new_dead: int) -> str:
     """Return the routes and reasons of new dead letters; "" if none is known. Pure."""
     words = [f"{route} {reason} ({count})" for (route, reason), count in counts.most_common()]
@@ -236,6 +243,9 @@ def _of_messages(before: LastReport, now: LastReport, found: Stats, after_ms: in
             name for name, route in found.by_route.items() if route.overdue and route.oldest_overdue_ms > after_ms
         )
         of = f" Routes: {few(late)}." if late else ""
+        subjects = {f"route {name}" for name in late}
+        if causes := [fault.text for fault in judge(Known(found)).faults if fault.subject in subjects]:
+            of += f" {as_sentence(few(causes))}"
         yield News("overdue", f"Overdue messages: {found.late}, the oldest by {oldest}.{of} Run `postdate doctor`.")
     if before.overdue and not now.overdue:
         by = f" by {write_duration(after_ms)}" if found.late else ""
@@ -368,9 +378,7 @@ class WebhookReporter:
                         if len(later) == most:
                             break
         rows = [*meanwhile, *later][-most:]
-        return by_route_and_reason(
-            Counter((row.route, row.reason.partition(":")[0] or "unknown") for row in rows), new_dead
-        )
+        return by_route_and_reason(Counter((row.route, _reason_of(row)) for row in rows), new_dead)
 
     async def _lead(self, desk: Desk) -> tuple[bool, str]:
         """Return whether this instance reports what is stored, and why the store has no room even for its lease."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import structlog
 
-from bridge.core.reasons import Reason, ReasonKind
+from bridge.core.reasons import MISSING_TARGET, Reason
 from bridge.delay.duration import write_age
 from bridge.telemetry.printable import brief
 from bridge.telemetry.subject import Subject
@@ -33,8 +33,6 @@ _REFUSED_S = 60.0
 _CALM_S = 5.0
 #: A delivery so long after the last refusal shows that the destination takes messages again.
 _PAST_S = 2.0
-#: Any delivery at all shows it where the destination was missing.
-_OF_ALL = frozenset({ReasonKind.MISSING_EXCHANGE, ReasonKind.MISSING_TOPIC})
 
 
 @dataclass(slots=True)
@@ -205,7 +203,7 @@ class RefusedRoutes:
         now = self._now()
         for route in routes & self._refusals.keys():
             at, until, reason = self._refusals[route]
-            over = route in retried or reason.kind in _OF_ALL
+            over = route in retried or reason.kind in MISSING_TARGET  # any delivery at all shows that it is there
             rest_s = until - now + (0 if over else _CALM_S)
             if rest_s <= 0:
                 del self._refusals[route]

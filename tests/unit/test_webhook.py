@@ -141,6 +141,14 @@ class TestReport:
         text, _ = after(LastReport(4, False), replace(CALM, overdue=3, by_route=routes))
         assert text.startswith("postdate: Overdue messages: 3, the oldest by 31s. Routes: bills, orders. Run ")
 
+    def test_overdue_messages_of_a_route_that_is_refused_are_reported_with_the_cause_and_its_target(self) -> None:
+        refused = "messages of route orders are refused, the last one as missing_exchange: no exchange 'shop'"
+        troubles = {"route orders": refused, "route bills": "it is not late"}
+        reports = {name: {"able": True, "health": "x", "troubles": troubles} for name in ("a-1", "b-2")}
+        routes = {"orders": RouteStats(overdue=2, refused=2, oldest_overdue_ms=31_000), "bills": RouteStats(refused=1)}
+        text, _ = after(LastReport(4, False), replace(CALM, overdue=2, by_route=routes, instances=reports))
+        assert f" Routes: orders. M{refused[1:]}. Run `postdate doctor`." in text
+
     def test_a_broker_that_is_away_and_a_journal_that_fails_are_reported_in_the_words_of_the_page(self) -> None:
         troubles = {
             "rabbitmq intake": "nothing is taken from RabbitMQ: no answer",
@@ -251,6 +259,7 @@ class TestSending:
                 "unroutable: no queue",
                 "orders unroutable (2), orders too_large (1)",
             ),
+            ("missing_exchange: no exchange 'shop'", "orders missing_exchange: no exchange 'shop' (1)"),
         ):
             await asyncio.sleep(0.002)  # the store's clock goes on
             self.found = replace(self.found, now_ms=store.clock.now_ms())
