@@ -159,7 +159,8 @@ class OffsetCommits:
                 await _new_metadata(consumer)
                 why = _without_topic(parts, consumer._client.cluster.topics())
             elif isinstance(error, TimeoutError):
-                why = f"broker {consumer._coordinator.coordinator_id}, the group's coordinator, does not answer"
+                who = f"broker {consumer._coordinator.coordinator_id}, the group's coordinator"
+                why = f"{who}, has not confirmed them in time. It, or a broker with a replica, does not answer"
             self._health.say(_COMMIT_SUBJECT, f"cannot commit offsets to Kafka: {why}")
 
     async def _commit(self, consumer: AIOKafkaConsumer, parts: Collection[Partition]) -> None:

@@ -67,11 +67,16 @@ async def test_a_commit_without_its_topic_names_that_topic_alone_from_the_first_
     assert await group.commit() == []
 
 
-async def test_a_coordinator_that_does_not_answer_is_named_and_no_other_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_commit_without_an_answer_names_the_coordinator_which_may_wait_for_a_replica(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     group = Group(monkeypatch)
     group.error = TimeoutError()
     (text,) = await group.commit()
-    assert text == "cannot commit offsets to Kafka: broker 2, the group's coordinator, does not answer"
+    assert text == (
+        "cannot commit offsets to Kafka: broker 2, the group's coordinator, has not confirmed them in time. "
+        "It, or a broker with a replica, does not answer"
+    )
 
 
 async def test_a_commit_of_the_last_consumer_is_no_trouble_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
