@@ -201,7 +201,7 @@ class Members:
         self._fullness = fullness
         self._left = False
         self._said_able = False
-        #: Whether it has shards, and its last report says that it has none.
+        #: Whether its last report says that it has no shards, or no store, and it has.
         self._unsaid = False
         self._meeting = asyncio.Lock()
 
@@ -212,6 +212,7 @@ class Members:
             except StoreUnavailable as error:
                 self._health.say(STORE, f"the store cannot be reached: {error}")
             else:
+                self._unsaid |= STORE in self._health.troubles()
                 self._health.say(STORE, "")
                 self._health.answered(STORE)
             await self._until_next_beat()

@@ -10,8 +10,10 @@ import pytest
 
 from adapters.memory import Memory
 from adapters.memory.memory_sink import HOLD
+from bridge.core.errors import StoreUnavailable
 from bridge.core.message import no_route
 from bridge.process.members import BEAT_S, Loads, Members, PeerReport, candidates, read_deal, read_peer
+from bridge.telemetry.subject import STORE
 from tests.unit.house import DRAIN_MS, LEASE_MS, SHARDS, House, turns
 
 ALL = frozenset(range(SHARDS))
@@ -53,6 +55,31 @@ async def test_an_instance_reports_its_first_shards_at_once_and_then_once_a_seco
     await asyncio.sleep(2 * BEAT_S)
     beating.cancel()
     assert reported == [frozenset(), ALL, ALL, ALL]
+
+
+@pytest.mark.usefixtures("leaping_time")
+async def test_an_instance_reports_soon_again_after_a_report_that_said_that_the_store_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house, reported = House(), list[bool]()
+    meet = house.store.meet
+
+    async def away(*_: object) -> object:
+        raise StoreUnavailable("Redis does not answer")
+
+    def report() -> dict[str, object]:
+        reported.append(STORE in house.health.troubles())
+        return {}
+
+    members = house.members()
+    monkeypatch.setattr(members, "_report", report)
+    monkeypatch.setattr(house.store, "meet", away)
+    beating = asyncio.create_task(members.run())
+    await asyncio.sleep(BEAT_S / 2)
+    monkeypatch.setattr(house.store, "meet", meet)
+    await asyncio.sleep(BEAT_S)
+    beating.cancel()
+    assert reported == [False, True, False]
 
 
 # -- by load --------------------------------------------------------------------------------------------------------
