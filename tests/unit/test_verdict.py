@@ -790,13 +790,6 @@ def test_the_trouble_of_an_instance_names_it_where_another_one_serves_its_routes
         assert overall.sentence == f"Trouble: {whose}{troubles['rabbitmq intake']}."
 
 
-def test_a_store_that_is_back_answers_also_an_instance_that_could_not_park() -> None:
-    here = replace(HERE, troubles={"store park": "nothing is parked: Redis does not answer"})
-    found = replace(CALM, instances={"a-1": RUNNING})
-    assert "did not answer instance a-1 at its last try" in judge(Known(found, local=[here], answers_s=2.0)).sentence
-    assert "nothing is parked" in judge(Known(found, local=[here])).sentence
-
-
 @pytest.mark.parametrize("subject", ["store", "store claim", "store park", "store settle"])
 def test_a_store_that_is_back_is_not_called_away_for_what_became_late_meanwhile(subject: str) -> None:
     here = replace(HERE, troubles={subject: f"nothing is delivered: {AWAY}"})
