@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = sorted(file for folder in ("bridge", "adapters") for file in (ROOT / folder).rglob("*.py"))
@@ -21,9 +22,16 @@ def parse(file: Path) -> ast.Module:
 
 
 @cache
-def walked(tree: ast.AST) -> tuple[ast.AST, ...]:
-    """Every node of a file or of a part of it."""
-    return tuple(ast.walk(tree))
+def _by_kind(tree: ast.AST) -> dict[type, list[Any]]:
+    found: dict[type, list[Any]] = {}
+    for node in ast.walk(tree):
+        found.setdefault(type(node), []).append(node)
+    return found
+
+
+def walked(tree: ast.AST, *kinds: type[ast.AST]) -> list[Any]:
+    """Return the nodes of a file, or of a part of it, that are of these kinds."""
+    return [node for kind in kinds for node in _by_kind(tree).get(kind, ())]
 
 
 def name(file: Path) -> str:

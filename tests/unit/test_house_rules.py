@@ -30,6 +30,7 @@ ADAPTERS_MAY_NOT = ("process", "app", "operate", "cli", "lab", "http")
 #: What a broker's load generator and meter share with the instruments that run them.
 LAB_WORDS = ("bridge.lab.load", "bridge.lab.ports")
 DEFINITION = re.compile(r"^\s*(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: Words that say nothing of what is behind them.
 FORBIDDEN_NAMES = frozenset({"util", "utils", "common", "helper", "helpers", "manager", "misc"})
 #: Names that hide what they are for. The tests and a few rooms still have all but the first.
@@ -43,20 +44,18 @@ ROOMS_MAX = 2
 
 def imported(tree: ast.Module) -> Iterator[str]:
     """Every module that is imported anywhere in a file; of ``from package import name``, the name too."""
-    for node in walked(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"a relative import: {ast.unparse(node)}"
-            yield node.module or ""
-            yield from (f"{node.module}.{alias.name}" for alias in node.names if node.module in ("bridge", "adapters"))
+    for statement in walked(tree, ast.Import):
+        yield from (alias.name for alias in statement.names)
+    for node in walked(tree, ast.ImportFrom):
+        assert not node.level, f"a relative import: {ast.unparse(node)}"
+        yield node.module or ""
+        yield from (f"{node.module}.{alias.name}" for alias in node.names if node.module in ("bridge", "adapters"))
 
 
 def defined(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Every class and function, with its length in lines."""
-    for node in walked(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
+    for node in walked(tree, *FUNCTIONS, ast.ClassDef):
+        yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 @cache
@@ -71,10 +70,8 @@ def beneath(folder: str) -> list[Path]:
 
 def late_imports(tree: ast.Module) -> Iterator[str]:
     """Every module that is imported inside a function."""
-    if not any(isinstance(node, ast.Import | ast.ImportFrom) and node.col_offset for node in walked(tree)):
-        return
-    for node in walked(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+    if any(node.col_offset for node in walked(tree, ast.Import, ast.ImportFrom)):
+        for node in walked(tree, *FUNCTIONS):
             yield from imported(ast.Module(node.body, []))
 
 
@@ -97,8 +94,8 @@ def test_imports_stand_at_the_top_except_those_of_optional_packages() -> None:
 def test_a_class_name_exists_once() -> None:
     places: dict[str, list[str]] = {}
     for file in SHIPPED:
-        for node in walked(parse(file)):
-            if isinstance(node, ast.ClassDef) and node.name not in MAY_EXIST_TWICE:
+        for node in walked(parse(file), ast.ClassDef):
+            if node.name not in MAY_EXIST_TWICE:
                 places.setdefault(node.name, []).append(name(file))
     assert {found: files for found, files in places.items() if len(files) > 1} == {}
 
@@ -109,9 +106,8 @@ def test_no_file_outside_the_settings_branches_on_a_broker() -> None:
         name(file)
         for file in beneath("bridge/")
         if not name(file).startswith("bridge/settings/") and name(file) != MAY_IMPORT_ADAPTERS
-        for node in walked(parse(file))
-        if isinstance(node, ast.Compare)
-        and any(
+        for node in walked(parse(file), ast.Compare)
+        if any(
             isinstance(operand, ast.Constant) and operand.value in kinds for operand in (node.left, *node.comparators)
         )
     ]
@@ -167,22 +163,23 @@ def test_nothing_is_called_by_a_word_that_says_nothing() -> None:
 
 def bound_names(tree: ast.Module) -> Iterator[str]:
     """Every name that a file gives: to variables, attributes, arguments and functions."""
-    for node in walked(tree):
-        if isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.attr
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
+    yield from (node.arg for node in walked(tree, ast.arg))
+    yield from (node.id for node in walked(tree, ast.Name) if isinstance(node.ctx, ast.Store))
+    yield from (node.attr for node in walked(tree, ast.Attribute) if isinstance(node.ctx, ast.Store))
+    yield from (node.name for node in walked(tree, *FUNCTIONS))
+
+
+def lines_with(word: str, text: str) -> Iterator[str]:
+    """Yield the lines that have a word: a hundredth of them, where ``BINDS_ONE`` is slow."""
+    for found in re.finditer(rf"{word}\b", text):
+        yield text[text.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
 
 
 def test_what_has_a_name_is_called_by_its_noun() -> None:
     files = [file for file in SHIPPED if "/".join(name(file).split("/")[:2]) not in HIDING_ROOMS]
     found = {f"{name(file)}:{bound}" for file in files for bound in bound_names(parse(file))}
     assert {place for place in found if place.partition(":")[2].strip("_") in HIDING_NAMES} == set()
-    assert [name(file) for file in MODULES if BINDS_ONE.search(read(file))] == []
+    assert [name(file) for file in MODULES if any(map(BINDS_ONE.search, lines_with("one", read(file))))] == []
 
 
 def test_a_file_name_stands_in_two_rooms_at_most() -> None:
@@ -193,7 +190,7 @@ def test_a_file_name_stands_in_two_rooms_at_most() -> None:
 def test_functions_are_short() -> None:
     long = {}
     for file in SHIPPED:
-        classes = {node.name for node in walked(parse(file)) if isinstance(node, ast.ClassDef)}
+        classes = {node.name for node in walked(parse(file), ast.ClassDef)}
         for found, lines in defined(parse(file)):
             if lines > FUNCTION_LINES_MAX and found not in classes:
                 long[name(file), found] = lines
@@ -211,10 +208,10 @@ def test_every_module_says_what_it_is_for() -> None:
 
 
 def test_nothing_is_left_for_later_in_a_comment() -> None:
-    later = re.compile(r"\b(TODO|FIXME|XXX)\b")
+    later = re.compile(r"(?:TODO|FIXME|XXX)\b")
     assert [name(file) for file in TEXTS if file != Path(__file__) and later.search(read(file))] == []
 
 
 def test_no_file_knows_this_machine() -> None:
-    path = re.compile(r"(?<![\w.])/(?:work|root|home)/\w")
+    path = re.compile(r"/(?<![\w.]/)(?:work|root|home)/\w")
     assert [name(file) for file in TEXTS if file != Path(__file__) and path.search(read(file))] == []

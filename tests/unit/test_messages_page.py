@@ -29,7 +29,7 @@ LOOKS = {"look": "adapters/redis/guard.py", "front_troubles": "fronts.py", "rede
 #: Where an argument of a call is the subject and the sentence of `Health.say`, or the event of `log.warning`.
 SAYS = {"say": (0, 1), "keep_connected": (2, 3)}
 REPORTS = re.compile(r"\b(log\.|(say|tell|keep_connected|give_back)\()")
-FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOGS = {"warning": 0, "error": 0, "exception": 0, "critical": 0, "give_back": 1}
 
 
@@ -63,7 +63,7 @@ def texts_of(expression: ast.expr, source: Source, scope: ast.AST) -> set[str]:
     if isinstance(expression, ast.Name | ast.Attribute):
         name = ast.unparse(expression)
         for place in (scope, source.tree, _subjects()):
-            assigned = [node.value for node in walked(place) if isinstance(node, ast.Assign) and _names(node, name)]
+            assigned = [node.value for node in walked(place, ast.Assign) if _names(node, name)]
             if assigned:
                 return {
                     text for value in assigned if value is not expression for text in texts_of(value, source, scope)
@@ -73,8 +73,8 @@ def texts_of(expression: ast.expr, source: Source, scope: ast.AST) -> set[str]:
         if name == "Subject":
             words = (texts_of(word, source, scope) or {HOLE} for word in expression.args)
             return {" ".join(part) for part in product(*words)}
-        functions = [node for node in walked(source.tree) if isinstance(node, ast.FunctionDef) and node.name == name]
-        returned = [node for function in functions for node in walked(function) if isinstance(node, ast.Return)]
+        functions = [node for node in walked(source.tree, ast.FunctionDef) if node.name == name]
+        returned = [node for function in functions for node in walked(function, ast.Return)]
         return {text for node in returned if node.value for text in texts_of(node.value, source, functions[0])}
     return {written(expression)} - {""}
 
@@ -108,7 +108,7 @@ def calls() -> tuple[Called, ...]:
                 called = child.func.id if isinstance(child.func, ast.Name) else child.func.attr
                 if called in SAYS or called in LOGS or called == "tell":
                     yield Called(source, scope, called, child)
-            inner = child if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else scope
+            inner = child if isinstance(child, FUNCTIONS) else scope
             yield from within(source, inner, child)
 
     return tuple(
@@ -141,11 +141,10 @@ def looked_for() -> Iterator[tuple[str, str]]:
     for source in sources():
         if not source.path.endswith(tuple(LOOKS.values())):
             continue
-        for look in walked(source.tree):
-            if isinstance(look, FUNCTIONS) and source.path.endswith(LOOKS.get(look.name, HOLE)):
-                for node in walked(look):
-                    keys = [node.key] if isinstance(node, ast.DictComp) else []
-                    keys += [key for key in node.keys if key] if isinstance(node, ast.Dict) else []
+        for look in walked(source.tree, *FUNCTIONS):
+            if source.path.endswith(LOOKS.get(look.name, HOLE)):
+                for node in walked(look, ast.DictComp, ast.Dict):
+                    keys = [node.key] if isinstance(node, ast.DictComp) else [key for key in node.keys if key]
                     yield from ((text, source.path) for key in keys for text in texts_of(key, source, look))
 
 
@@ -166,7 +165,7 @@ def log_lines() -> set[str]:
 @cache
 def corpus() -> str:
     """Return every text in the code that postdate could say."""
-    literals = (node for source in sources() for node in walked(source.tree) if isinstance(node, ast.expr))
+    literals = (node for source in sources() for node in walked(source.tree, ast.Constant, ast.JoinedStr))
     return "\n".join(text for node in literals if (text := written(node)))
 
 
