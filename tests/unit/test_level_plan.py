@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -18,9 +17,7 @@ NOTHING: Mapping[str, object] = {}
 ORDERS = {"intercept": "orders.delay", "deliver_to": "orders"}
 
 
-@pytest.fixture(autouse=True)
-def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_directory")
 
 
 def settings(mode: str = "levels", more: Mapping[str, object] = NOTHING) -> Settings:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from adapters.rabbitmq.declarations import Exchange, Queue
@@ -15,9 +13,7 @@ from bridge.settings.own_names import own_exchanges, own_queues
 LEVELS = ["1ms", "1s", "1.5s", "1m 30s", "1d 2h 3m 4.005s", "3650d"]
 
 
-@pytest.fixture(autouse=True)
-def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_directory")
 
 
 def settings(**modes: str) -> Settings:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from contextlib import suppress
 from math import inf, nan
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -40,9 +39,7 @@ def settings(mode: str) -> Settings:
     return load(None, {}, {"routes.orders": route})
 
 
-@pytest.fixture(autouse=True)
-def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_directory")
 
 
 def parcel(

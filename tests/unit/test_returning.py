@@ -27,9 +27,7 @@ def settings(**more: object) -> Settings:
     return load(None, {}, {"routes.orders": retry, "headers.compat": "plugin"})
 
 
-@pytest.fixture(autouse=True)
-def empty_directory(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(str(tmp_path))
+pytestmark = pytest.mark.usefixtures("empty_directory")
 
 
 def long(name: bytes, value: int) -> Entry:

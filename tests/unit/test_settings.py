@@ -27,11 +27,7 @@ MiB = 1024 * 1024
 ROUTE = {"routes.orders.intercept": "orders.delay", "routes.orders.deliver_to": "orders"}
 
 
-@pytest.fixture(autouse=True)
-def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test may see a postdate.toml of the directory it was started in."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("empty_directory")
 
 
 def from_toml(text: str, environ: Mapping[str, str] | None = None) -> Settings:
@@ -621,9 +617,9 @@ class TestAllMistakesAtOnce:
 
 
 class TestSecrets:
-    def test_a_secret_file_loses_its_last_line_break_and_nothing_else(self, tmp_path: Path) -> None:
+    def test_a_secret_file_loses_its_last_line_break_and_nothing_else(self) -> None:
         for content, password in ((b"s p \n", "s p "), (b"sp\r\n", "sp"), (b"sp\n\n", "sp\n"), (b"sp", "sp")):
-            (tmp_path / "secret").write_bytes(content)
+            Path("secret").write_bytes(content)
             settings = load(None, {"POSTDATE_RABBITMQ__PASSWORD_FILE": "secret"})
             assert settings.rabbitmq.password.get_secret_value() == password
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_settings import empty_directory, from_toml, refusal
+from tests.unit.test_settings import from_toml, refusal
 
-__all__ = ["empty_directory"]
+pytestmark = pytest.mark.usefixtures("empty_directory")
 
 TOKEN = "0123456789abcdef"
 

@@ -17,10 +17,7 @@ from bridge.settings.own_names import takes_level_topic
 KAFKA = 'broker = "kafka"\n'
 
 
-@pytest.fixture(autouse=True)
-def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test may see a postdate.toml of the directory it was started in."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_directory")
 
 
 def from_toml(text: str, environ: Mapping[str, str] | None = None) -> Settings:

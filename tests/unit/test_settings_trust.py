@@ -17,10 +17,7 @@ TO_QUEUES = ROUTE + 'deliver_to = ""\n'
 TO_EXCHANGE = ROUTE + 'deliver_to = "orders"\n'
 
 
-@pytest.fixture(autouse=True)
-def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test may see a postdate.toml of the directory it was started in."""
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_directory")
 
 
 def from_toml(text: str) -> Settings:

@@ -36,27 +36,27 @@ def said_of(folder: Path, name: str, value: str) -> str:
 
 @pytest.mark.parametrize("name", SWITCHES)
 @pytest.mark.parametrize("value", ['"yes"', '"true"', "1"])
-def test_a_switch_is_true_or_false_and_no_text(tmp_path: Path, name: str, value: str) -> None:
-    assert said_of(tmp_path, name, value) == f"must be true or false, without quotes (given: {value})"
+def test_a_switch_is_true_or_false_and_no_text(empty_directory: Path, name: str, value: str) -> None:
+    assert said_of(empty_directory, name, value) == f"must be true or false, without quotes (given: {value})"
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_a_list_is_no_text(tmp_path: Path, name: str) -> None:
-    assert said_of(tmp_path, name, '"1s,5s"') == 'must be a list in brackets: ["...", "..."]'
-    assert said_of(tmp_path, name, "7") == 'must be a list in brackets: ["...", "..."] (given: 7)'
+def test_a_list_is_no_text(empty_directory: Path, name: str) -> None:
+    assert said_of(empty_directory, name, '"1s,5s"') == 'must be a list in brackets: ["...", "..."]'
+    assert said_of(empty_directory, name, "7") == 'must be a list in brackets: ["...", "..."] (given: 7)'
 
 
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.parametrize("value", ["[7]", "true", "2026-11-22", "[]"])
-def test_a_value_is_no_list_no_switch_and_no_date(tmp_path: Path, name: str, value: str) -> None:
-    said = said_of(tmp_path, name, value)
+def test_a_value_is_no_list_no_switch_and_no_date(empty_directory: Path, name: str, value: str) -> None:
+    said = said_of(empty_directory, name, value)
     assert said.startswith(("must be ", "needs a unit"))
     assert said.endswith(f" (given: {value})") != is_secret(LEAVES[name])
 
 
 @pytest.mark.parametrize("name", [name for name, field in LEAVES.items() if not field.is_required()])
-def test_a_value_is_no_table(tmp_path: Path, name: str) -> None:
-    assert said_of(tmp_path, name, "{ a = 1 }") == "must be a value, not a table"
+def test_a_value_is_no_table(empty_directory: Path, name: str) -> None:
+    assert said_of(empty_directory, name, "{ a = 1 }") == "must be a value, not a table"
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,10 @@ def test_a_value_is_no_table(tmp_path: Path, name: str) -> None:
         ("redis.timeout", '"geheim"', 'must be a duration with a unit, such as "500ms", "30s" or "36h"'),
     ],
 )
-def test_what_was_given_is_shown_unless_it_may_be_a_secret(tmp_path: Path, name: str, value: str, said: str) -> None:
-    assert said_of(tmp_path, name, value) == said
+def test_what_was_given_is_shown_unless_it_may_be_a_secret(
+    empty_directory: Path, name: str, value: str, said: str
+) -> None:
+    assert said_of(empty_directory, name, value) == said
 
 
 def test_the_environment_has_only_text_and_its_switches_and_lists_are_read_from_it() -> None:

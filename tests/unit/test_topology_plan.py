@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,9 +21,7 @@ from bridge.settings import Settings, load
 ORDERS = {"intercept": "orders.delay", "deliver_to": "orders"}
 
 
-@pytest.fixture(autouse=True)
-def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("empty_directory")
 
 
 def settings(**routes: Mapping[str, object]) -> Settings:
