@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from bridge.core.journal import (
@@ -70,8 +70,7 @@ class MemoryJournal:
                 kept = known.message
                 row.origin = row.origin or known.origin
                 due_ms = kept.due_ms or row.message.due_ms
-                row.message = replace(
-                    row.message,
+                row.message = row.message._replace(
                     state=kept.state,
                     reason=kept.reason,
                     ended_ms=kept.ended_ms,
@@ -84,7 +83,7 @@ class MemoryJournal:
         self._called()
         mine = {self.rows[key].origin: key for key in ids if key in self.rows and self.rows[key].origin is not None}
         found = [(mine[row.origin], row.message) for row in self.rows.values() if row.origin in mine]
-        return [(key, replace(message, envelope=b"")) for key, message in found if key != message.id]
+        return [(key, message._replace(envelope=b"")) for key, message in found if key != message.id]
 
     async def lacking(self, ids: Sequence[bytes]) -> list[bytes]:
         self._called()
@@ -106,12 +105,11 @@ class MemoryJournal:
     def _record(self, message_id: bytes, move: StoreMove) -> None:
         row = self.rows.get(message_id) or _JournalRow(_unknown(message_id))
         if row.message.changed < move.at or not move.at:
-            row.message = replace(row.message, changed=max(row.message.changed, move.at))
+            message = row.message._replace(changed=max(row.message.changed, move.at))
             if move.state is not None:
                 ended_ms = move.at_ms if move.state.ended else None
-                row.message = replace(row.message, state=move.state, ended_ms=ended_ms, reason=move.reason)
-            if move.due_ms is not None:
-                row.message = replace(row.message, due_ms=move.due_ms)
+                message = message._replace(state=move.state, ended_ms=ended_ms, reason=move.reason)
+            row.message = message if move.due_ms is None else message._replace(due_ms=move.due_ms)
         self._keep(message_id, row)
         if move.state is not Written.DELIVERED:
             flow = FlowRow(move.at_ms, move.name, move.by, move.reason, move.due_ms)
@@ -122,20 +120,20 @@ class MemoryJournal:
         rows = {message_id: self.rows[message_id] for message_id in ids if message_id in self.rows}
         for row in rows.values():
             if row.message.state is before and row.message.envelope:
-                row.message = replace(row.message, state=after)
+                row.message = row.message._replace(state=after)
         self._called()
         return [message_id for message_id, row in rows.items() if row.message.state is after]
 
     async def page(self, wanted: JournalFilter, after: Place, limit: int, head: int = 0) -> list[JournalMessage]:
         self._called()
         rows = [row for row in self._matching(wanted) if (row.due_ms, row.id) > after][:limit]
-        return [replace(row, envelope=row.envelope[: head or None], size=len(row.envelope)) for row in rows]
+        return [row._replace(envelope=row.envelope[:head]) for row in rows] if head else rows
 
     async def named(self, pairs: Sequence[tuple[str, bytes]], limit: int) -> list[JournalMessage]:
         self._called()
         cold = (Written.COLD,)
         rows = [row for route, key in pairs for row in self._matching(JournalFilter(cold, route, key))[:limit]]
-        return [replace(row, envelope=b"", size=len(row.envelope)) for row in rows]
+        return [row._replace(envelope=b"") for row in rows]
 
     async def cold_counts(self, due_from_ms: int = 0) -> dict[int, dict[str, int]]:
         self._called()
@@ -156,18 +154,18 @@ class MemoryJournal:
     async def newest(self, limit: int) -> list[JournalMessage]:
         self._called()
         found = sorted(self._matching(JournalFilter()), key=lambda row: arrival_of(row.id), reverse=True)
-        return [replace(row, envelope=b"") for row in found[:limit]]
+        return [row._replace(envelope=b"") for row in found[:limit]]
 
     async def ended(self, wanted: JournalFilter, limit: int, head: int) -> list[JournalMessage]:
         self._called()
         rows = [(row.ended_ms, row.id, row) for row in self._matching(wanted) if row.ended_ms is not None]
         found = [row for _, _, row in sorted(rows, reverse=True)[:limit]]
-        return [replace(row, envelope=row.envelope[:head], size=len(row.envelope)) for row in found]
+        return [row._replace(envelope=row.envelope[:head]) for row in found]
 
     async def look(self, ids: Sequence[bytes]) -> dict[bytes, JournalMessage]:
         self._called()
         rows = {key: self.rows[key].message for key in ids if key in self.rows}
-        return {key: replace(row, envelope=b"", size=len(row.envelope)) for key, row in rows.items()}
+        return {key: row._replace(envelope=b"") for key, row in rows.items()}
 
     async def count(self, wanted: JournalFilter) -> int:
         self._called()
@@ -246,5 +244,6 @@ def _row_of(entry: JournalEntry) -> _JournalRow:
         entry.dead or "",
         None,
         entry.envelope,
+        len(entry.envelope),
     )
     return _JournalRow(message, entry.origin)

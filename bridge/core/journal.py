@@ -87,8 +87,7 @@ class LoggedMoves(NamedTuple):
     names: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class JournalMessage:
+class JournalMessage(NamedTuple):
     """A row of the journal. ``envelope`` is empty where only the end of the message is known. ``size`` is that of the
     whole envelope, where the row has it, or its start. ``changed``: the place of its last move, 0 without one."""
 

@@ -227,7 +227,7 @@ class Restorer:
         now = await self._journal.look([row.id for row in absent])
         return await self._parked_once(
             [
-                replace(now[row.id], envelope=row.envelope)
+                now[row.id]._replace(envelope=row.envelope)
                 for row in absent
                 if row.id in now and now[row.id].state is row.state
             ],
