@@ -80,11 +80,17 @@ class World:
         await self.house.park()
 
     async def pass_by(self, ms: int) -> None:
-        """Time passes, in steps in which what is due is delivered."""
-        for _ in range(ms // 100):
-            self.clock.advance(100)
-            now_ms = self.clock.now_ms()
-            if any(shard.claimed or shard.due.until(now_ms, 1) for shard in self.house.memory.shards):
+        """Time passes, in steps of 100 ms in which what is due is delivered. Steps in which nothing is due are one."""
+        left = ms // 100
+        while left:
+            shards, now_ms = self.house.memory.shards, self.clock.now_ms()
+            claimed = any(shard.claimed for shard in shards)
+            heads_ms = [head_ms for shard in shards if (head_ms := shard.due.head_ms()) is not None]
+            next_ms = now_ms if claimed else min(heads_ms, default=now_ms + ms)
+            steps = min(left, max(1, -(-(next_ms - now_ms) // 100)))
+            self.clock.advance(100 * steps)
+            left -= steps
+            if claimed or any(shard.due.until(self.clock.now_ms(), 1) for shard in shards):
                 before = len(self.house.bodies())
                 await self.house.deliver()
                 self.delivered += self.house.bodies()[before:]
