@@ -31,6 +31,8 @@ def commands_in(text: str) -> Iterator[str]:
 
 def typed_in(line: str) -> Iterator[list[str]]:
     """Yield the words of each call of `postdate` on a command line. What a message fills in is no command."""
+    if "postdate" not in line:
+        return
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
     lexer.whitespace_split = True
     lexer.commenters = ""
