@@ -65,7 +65,7 @@ def tell_less(worker: Any) -> None:
 
 
 def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, obj: object) -> list[pytest.Item] | None:
-    """Leave out early what ``--fast`` leaves out as a whole: to collect and deselect it is a tenth of the collection."""
+    """Leave out early what ``--fast`` leaves out as a whole: it would be a tenth of the collection."""
     if collector.config.getoption("--fast") and isinstance(obj, type | FunctionType):
         marks = (*collector.iter_markers(), *getattr(obj, "pytestmark", ()))
         return [] if any(mark.name in NOT_FAST for mark in marks) else None

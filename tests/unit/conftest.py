@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,19 @@ def empty_directory(shared_directory: Path, monkeypatch: pytest.MonkeyPatch) -> 
     yield shared_directory
     for file in shared_directory.iterdir():
         file.unlink()
+
+
+@pytest.fixture
+def logged() -> Iterator[list[logging.LogRecord]]:
+    """What the loggers of the standard library get. ``caplog`` costs each test, so the fast tier runs without it."""
+    records: list[logging.LogRecord] = []
+    handler, root = logging.Handler(), logging.getLogger()
+    vars(handler)["emit"], level = records.append, root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield records
+    root.setLevel(level)
+    root.removeHandler(handler)
 
 
 @pytest.fixture
