@@ -34,10 +34,10 @@ async def house_with(number: int, house: House | None = None) -> House:
     return house
 
 
-async def after(house: House, ms: int, passes: int = 4) -> None:
+async def after(house: House, ms: int, passes: int = 4, step_ms: int = 5) -> None:
     """Let time pass, and the loop with it."""
-    for _ in range(ms // 5):
-        house.clock.advance(5)
+    for _ in range(ms // step_ms):
+        house.clock.advance(step_ms)
         await house.deliver()
     for _ in range(passes):
         await house.deliver()
@@ -96,7 +96,7 @@ async def test_what_was_refused_counts_as_refused_until_it_leaves_also_while_the
     assert 0 not in seen[-1]
     assert seen == sorted(seen), "none of them left"
     house.sink.answer = Outcome.CONFIRMED
-    await after(house, 15_000)
+    await after(house, 15_000, step_ms=50)
     stats = await MemoryDesk(house.store).stats()
     assert (stats.refused, stats.waiting) == (0, 0)
 
@@ -219,7 +219,7 @@ async def test_a_rate_that_a_reload_changes_holds_from_then_on_in_the_same_order
     house.follow("orders", "bills", rates={"orders": rate} if rate else {})
     await after(house, 500)
     assert least <= len(house.bodies()) - (before if rate else 0) <= most
-    await after(house, 6000)
+    await after(house, 6000, step_ms=20)
     assert house.bodies() == numbers(300)
 
 
