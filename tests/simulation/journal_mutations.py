@@ -174,8 +174,8 @@ def restores_at_once() -> _Patch:
 def leaves_out_the_last_row_of_a_page() -> _Patch:
     missing = Restorer.missing
 
-    async def planted(self: Restorer, rows: Sequence[JournalMessage], began_s: float) -> list[JournalMessage]:
-        return await missing(self, rows[:-1], began_s)
+    async def planted(self: Restorer, rows: Sequence[JournalMessage], *how: Any) -> list[JournalMessage]:
+        return await missing(self, rows[:-1], *how)
 
     return patch.object(Restorer, "missing", planted)
 
