@@ -17,6 +17,7 @@ from tests.parsed import ROOT, SHIPPED, name, read
 PAGES = [ROOT / "README.md", ROOT / "config.example.toml", *sorted((ROOT / "deploy").rglob("*.md"))]
 #: What a shell reads as the end of a command, and what stands where a person adds more.
 ENDS = re.compile(r"^(\|\|?|&&?|;|[0-9]?>.*|<.*|#.*|\.\.\.|…)$")
+TYPED = get_command(app)
 STARTS = ("|", "&&", ";", "postdate")
 SHELL = re.compile(r"^ *```(?:sh|bash|console)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
@@ -60,7 +61,7 @@ def shown() -> dict[str, str]:
 
 def parse(words: list[str]) -> None:
     """Parse a command line as the command does. Raises ``typer.TyperException``."""
-    context: Any = get_command(app).make_context("postdate", words)
+    context: Any = TYPED.make_context("postdate", words)
     while hasattr(context.command, "resolve_command"):
         called, command, rest = context.command.resolve_command(context, [*context._protected_args, *context.args])
         if not rest and len(words) == 1:

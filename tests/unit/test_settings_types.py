@@ -35,9 +35,9 @@ def said_of(folder: Path, name: str, value: str) -> str:
 
 
 @pytest.mark.parametrize("name", SWITCHES)
-@pytest.mark.parametrize("value", ['"yes"', '"true"', "1"])
-def test_a_switch_is_true_or_false_and_no_text(empty_directory: Path, name: str, value: str) -> None:
-    assert said_of(empty_directory, name, value) == f"must be true or false, without quotes (given: {value})"
+def test_a_switch_is_true_or_false_and_no_text(empty_directory: Path, name: str) -> None:
+    for value in ('"yes"', '"true"', "1"):
+        assert said_of(empty_directory, name, value) == f"must be true or false, without quotes (given: {value})"
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -47,11 +47,11 @@ def test_a_list_is_no_text(empty_directory: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("value", ["[7]", "true", "2026-11-22", "[]"])
-def test_a_value_is_no_list_no_switch_and_no_date(empty_directory: Path, name: str, value: str) -> None:
-    said = said_of(empty_directory, name, value)
-    assert said.startswith(("must be ", "needs a unit"))
-    assert said.endswith(f" (given: {value})") != is_secret(LEAVES[name])
+def test_a_value_is_no_list_no_switch_and_no_date(empty_directory: Path, name: str) -> None:
+    for value in ("[7]", "true", "2026-11-22", "[]"):
+        said = said_of(empty_directory, name, value)
+        assert said.startswith(("must be ", "needs a unit"))
+        assert said.endswith(f" (given: {value})") != is_secret(LEAVES[name])
 
 
 @pytest.mark.parametrize("name", [name for name, field in LEAVES.items() if not field.is_required()])
