@@ -94,8 +94,6 @@ class Handle:
 
 #: Timers this close to each other (seconds) ring together: the rounding of floats in sums.
 _TOGETHER_S = 1e-6
-#: What a round of callbacks takes on a ``TurnLoop`` (seconds): too little for a timeout to end before its call does.
-TURN_S = 1e-5
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -160,11 +158,3 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
         return self.call_at(self.now_s + delay, callback, *args, context=context)
-
-
-class TurnLoop(VirtualLoop):
-    """Each round of callbacks takes ``TURN_S``. So a wait for many turns costs nothing where every task waits."""
-
-    def _run_once(self) -> None:
-        super()._run_once()
-        self.now_s += TURN_S

@@ -24,7 +24,6 @@ from bridge.desk.rows import Answer, Filter
 from bridge.parking.envelope import unseal
 from bridge.pipeline.restore import RestoreOrder, Restorer
 from bridge.pipeline.tiers import Loader, TieredStore
-from tests.simulation.loop import TURN_S, TurnLoop
 from tests.unit.house import HOUR_MS, SHARDS, House
 
 STEPS = 40
@@ -121,9 +120,10 @@ class Story:
     async def killed_within(self, work: Coroutine[Any, Any, Any]) -> bool:
         """Let an instance work, and perhaps die within. Return whether it died."""
         task = asyncio.ensure_future(work)
-        turns = self.draw.randrange(200) if self.draw.random() < 0.4 else 20_000
-        if turns:
-            await asyncio.wait([task], timeout=turns * TURN_S)
+        for _ in range(self.draw.randrange(200) if self.draw.random() < 0.4 else 20_000):
+            if task.done():
+                break
+            await asyncio.sleep(0)
         died = not task.done()
         task.cancel()
         with suppress(StoreUnavailable, asyncio.CancelledError):
@@ -304,9 +304,11 @@ def slow(journal: Journal, draw: random.Random) -> Any:
             call = getattr(journal, name)
 
             async def later(*args: Any, **facts: Any) -> Any:
-                await asyncio.sleep((draw.randrange(12) if draw.random() < 0.9 else 120) * TURN_S)
+                for _ in range(draw.randrange(12) if draw.random() < 0.9 else 120):
+                    await asyncio.sleep(0)
                 found = await call(*args, **facts)
-                await asyncio.sleep((draw.randrange(12) if draw.random() < 0.9 else 120) * TURN_S)
+                for _ in range(draw.randrange(12) if draw.random() < 0.9 else 120):
+                    await asyncio.sleep(0)
                 return found
 
             return later
@@ -333,8 +335,10 @@ def lost(story: Story) -> list[bytes]:
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "behind"])
 @pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])  # the fast tier has every other seed
-def test_whatever_dies_between_the_tiers_nothing_is_lost_early_or_twice(before: bool, part: int) -> None:
+async def test_whatever_dies_between_the_tiers_nothing_is_lost_early_or_twice(
+    before: bool, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bridge.operate.journaled_desk._PATIENCE_S", 60.0)  # the journal is slow, and never away
     for seed in range(part, 20, 2):
-        with asyncio.Runner(loop_factory=TurnLoop) as runner:
-            story = runner.run(told(seed, before, MemoryJournal()))
+        story = await told(seed, before, MemoryJournal())
         assert lost(story) == [], f"seed {seed}"
