@@ -188,7 +188,7 @@ def takes_no_turns() -> _Patch:
 
 
 def restores_both_rows_of_a_record() -> _Patch:
-    async def planted(self: Restorer, rows: Sequence[JournalMessage]) -> list[JournalMessage]:
+    async def planted(self: Restorer, rows: Sequence[JournalMessage], _: bool) -> list[JournalMessage]:
         return list(rows)
 
     return patch.object(Restorer, "_parked_once", planted)

@@ -17,7 +17,7 @@ from bridge.core.errors import StoreUnavailable
 from bridge.pipeline.restore import RestoreOrder, Restorer
 from tests.unit.house import HOUR_MS, SHARDS, House
 
-#: The fast tier has the first of three sweeps: each planted mistake that the others find, it finds, too.
+#: The fast tier has the first of three sweeps, and finds a rare mistake a third as often.
 SWEEPS = [range(20), *(pytest.param(range(first, first + 20), marks=pytest.mark.slow) for first in (20, 40))]
 STEPS = 40
 LOG = b"orders.delay-0"
