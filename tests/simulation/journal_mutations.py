@@ -185,10 +185,3 @@ def takes_no_turns() -> _Patch:
         pass
 
     return patch.object(Restorer, "_take_turn", planted)
-
-
-def restores_both_rows_of_a_record() -> _Patch:
-    async def planted(self: Restorer, rows: Sequence[JournalMessage], _: bool) -> list[JournalMessage]:
-        return list(rows)
-
-    return patch.object(Restorer, "_parked_once", planted)

@@ -369,7 +369,6 @@ MUTATIONS = {
         Mutation("restores at once", of_journal.restores_at_once, "early", ("journal",)),
         Mutation("leaves out a row", of_journal.leaves_out_the_last_row_of_a_page, "stuck", ("journal",)),
         Mutation("takes no turns", of_journal.takes_no_turns, "copies", ("journal",)),
-        Mutation("restores both rows", of_journal.restores_both_rows_of_a_record, "copies", ("before",)),
     )
 }
 
