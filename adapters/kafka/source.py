@@ -161,7 +161,8 @@ class OffsetCommits:
             elif isinstance(error, TimeoutError):
                 who = f"broker {consumer._coordinator.coordinator_id}, the group's coordinator"
                 why = f"{who}, has not confirmed them in time. It, or a broker with a replica, does not answer"
-            self._health.say(_COMMIT_SUBJECT, f"cannot commit offsets to Kafka: {why}")
+            if self._failed:  # another commit may have worked meanwhile
+                self._health.say(_COMMIT_SUBJECT, f"cannot commit offsets to Kafka: {why}")
 
     async def _commit(self, consumer: AIOKafkaConsumer, parts: Collection[Partition]) -> None:
         """After a failure commit everything again, because only an answer proves that commits work. A rebalance in

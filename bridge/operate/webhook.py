@@ -249,7 +249,8 @@ def _of_messages(before: LastReport, now: LastReport, found: Stats, after_ms: in
         yield News("overdue", f"Overdue messages: {found.late}, the oldest by {oldest}.{of} Run `postdate doctor`.")
     if before.overdue and not now.overdue:
         by = f" by {write_duration(after_ms)}" if found.late else ""
-        yield News("overdue", f"No message is overdue{by} any more.")
+        lost = " Lost messages are not counted: run `postdate doctor`." if found.loss and found.lost_ms else ""
+        yield News("overdue", f"No message is overdue{by} any more.{lost}")
 
 
 def report_away(why: str, silent_s: float, instance: str, now_ms: int) -> dict[str, Any]:

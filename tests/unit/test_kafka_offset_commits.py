@@ -36,8 +36,10 @@ class Group:
         self.error: Exception | None = None
         self.topics = {"a.delay", "b.delay"}
         self.left = {"a.delay"}
-        client = SimpleNamespace(cluster=SimpleNamespace(topics=lambda: self.topics), force_metadata_update=self._force)
-        self._consumer: Any = SimpleNamespace(_client=client, _coordinator=SimpleNamespace(coordinator_id=2))
+        self.client = SimpleNamespace(
+            cluster=SimpleNamespace(topics=lambda: self.topics), force_metadata_update=self._force
+        )
+        self._consumer: Any = SimpleNamespace(_client=self.client, _coordinator=SimpleNamespace(coordinator_id=2))
         monkeypatch.setattr(source, "commit_once", self._commit_once)
 
     async def _force(self) -> None:
@@ -64,6 +66,20 @@ async def test_a_commit_without_its_topic_names_that_topic_alone_from_the_first_
     group.left = {"a.delay", "b.delay"}
     assert await group.commit() == ["cannot commit offsets to Kafka: it does not know a topic"], "a broker that lags"
     group.error = None
+    assert await group.commit() == []
+
+
+async def test_a_commit_that_works_while_another_one_asks_what_is_missing_ends_the_trouble(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = Group(monkeypatch)
+
+    async def commit_meanwhile() -> None:
+        group.error = None
+        await group.commit()
+
+    group.client.force_metadata_update = commit_meanwhile
+    group.error = UnknownTopicOrPartitionError()
     assert await group.commit() == []
 
 

@@ -124,6 +124,8 @@ class TestReport:
         assert after(then, CALM)[0] == "postdate: No message is overdue any more."
         less = replace(late, by_route={"orders": RouteStats(oldest_overdue_ms=5_000)})
         assert after(then, less)[0] == "postdate: No message is overdue by 30s any more."
+        lost = replace(CALM, loss="Redis was emptied", lost_ms=CALM.now_ms)
+        assert "any more. Lost messages are not counted: run `postdate doctor`." in after(then, lost)[0]
 
     def test_messages_that_the_broker_does_not_confirm_are_counted(self) -> None:
         report = {"unconfirmed": 3, "unconfirmed_s": 31.0}
