@@ -208,12 +208,13 @@ class Stats:
 
     @property
     def unserved(self) -> dict[str, str]:
-        """Return the warning about each route whose due messages wait because no running instance has it."""
+        """Return the warning about each route whose due messages wait because no running instance has it. A silent
+        instance may have it: then this is not known."""
         found: dict[str, str] = {}
         served = {
             route for report in self.instances.values() for route in cast("Sequence[str]", report.get("routes", ()))
         }
-        for route, counts in sorted(self.by_route.items()) if served else ():
+        for route, counts in sorted(self.by_route.items()) if served and not self.silent else ():
             for_ms = max(counts.oldest_overdue_ms, counts.oldest_held_ms)
             if route in served or is_canary(route) or for_ms < _UNSERVED_MS:
                 continue

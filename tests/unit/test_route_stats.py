@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bridge.cli.stats import as_text
 from bridge.core.orders import Actor, RouteOrder, RouteState
 from bridge.desk.numbers import RouteStats, ShardLook, Stats, by_route, overdue_in
@@ -79,6 +81,14 @@ def test_shards_are_added_up_and_the_oldest_and_the_next_win() -> None:
 
 def test_a_head_that_cannot_be_opened_is_no_route() -> None:
     assert by_route([look({}, {"": (NOW_MS, 0)})]) == {}
+
+
+def test_no_route_counts_as_missing_while_an_instance_that_may_have_it_is_silent() -> None:
+    """After a restart of Redis, an instance may deliver and not have reported yet."""
+    routes, reports = {"bills": RouteStats(4, overdue=4, oldest_overdue_ms=1_500)}, {"a-1": {"routes": ["orders"]}}
+    missing = Stats(NOW_MS, 4, 0, 0, 4, None, {}, reports, (), by_route=routes)
+    silent = replace(missing, silent={"b-2": 4_000})
+    assert (list(missing.unserved), list(silent.unserved), silent.all_warnings) == (["bills"], [], [])
 
 
 def test_a_route_is_full_if_an_instance_says_so_and_nothing_was_ordered() -> None:
