@@ -152,6 +152,9 @@ class KafkaSink(Generic[L]):
     def able(self) -> bool:
         return self._reachable
 
+    def open(self) -> bool:
+        return self.able()
+
     def room(self) -> tuple[int, int]:
         if not self._reachable or self._producer is None:
             return 0, 0

@@ -84,6 +84,9 @@ class MemorySink(Generic[L]):
     def able(self) -> bool:
         return self.connected
 
+    def open(self) -> bool:
+        return self.able()
+
     def room(self) -> tuple[int, int]:
         if not self.ready():
             return 0, 0

@@ -84,7 +84,7 @@ class RabbitSink(Generic[L]):
         self._tag = 0
         self._bytes = 0
         self._results: list[Result[L]] = []
-        self._blocked = False
+        self._able = self._blocked = False
         self._careful = 0
         self._resting: dict[tuple[str, bytes | None], tuple[float, Refusal]] = {}
         self._answered_at = 0.0
@@ -102,6 +102,9 @@ class RabbitSink(Generic[L]):
         return self._encoder is not None and not self._blocked
 
     def able(self) -> bool:
+        return self._able
+
+    def open(self) -> bool:
         return self._encoder is not None
 
     def room(self) -> tuple[int, int]:
@@ -247,6 +250,7 @@ class RabbitSink(Generic[L]):
             while True:
                 ended = await self._opened(link)
                 reconnect.worked()
+                self._able = True
                 self._health.say(_SUBJECT, "")
                 error = await self._until_end(link, ended)
                 if not link.is_open():
@@ -255,6 +259,7 @@ class RabbitSink(Generic[L]):
             connection.hot_methods.clear()  # its tags mean other messages on the next connection
             self._encoder = None
             self._link = None
+            self._able = False
             self._on_unblocked()
             self._give_back()
             await link.close()

@@ -438,7 +438,11 @@ class Sink(Protocol[L]):
         """
 
     def able(self) -> bool:
-        """Return whether it is connected. A blocked sink counts as able: the broker blocks every instance."""
+        """Return whether it is connected. A blocked sink counts as able: the broker blocks every instance. So does one
+        that opens another channel on its connection."""
+
+    def open(self) -> bool:
+        """Return whether it is able and has a channel. Without one, what waits goes back to the store."""
 
     def room(self) -> tuple[int, int]:
         """Return how many messages and bytes may still be sent without an answer."""

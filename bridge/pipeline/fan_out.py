@@ -78,7 +78,7 @@ class FanOut:
         self.follow(lanes)
         self._waiting: deque[Claim | Copy] = deque()
         self._sending = False
-        self.able = sink.able
+        self.able, self.open = sink.able, sink.open
 
     def follow(self, lanes: Mapping[str, Sequence[str]]) -> None:
         """Use the lanes of all routes. Those of removed routes stay, because their copies may be under way. So a route
@@ -121,7 +121,7 @@ class FanOut:
             return
         self._sending = True
         try:
-            if self._waiting and not self.able():  # another instance may have the broker, and these messages with it
+            if self._waiting and not self.open():  # another instance may have the broker, and these messages with it
                 lost, self._waiting = self._waiting, deque()
                 self._on_results([Result(copy, Outcome.UNKNOWN, None) for copy in lost])
             while self._waiting and (most := max(0, self._sink.room()[0])):

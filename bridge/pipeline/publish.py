@@ -129,7 +129,7 @@ class Publisher:
         waiting = self._waiting
         if not waiting:
             return
-        if not self._sink.able():
+        if not self._sink.open():
             self._settler.release([row[3] for row in waiting])  # with those that were under way, so that order stays
             waiting.clear()
             return
@@ -184,7 +184,7 @@ class Publisher:
 
     def _until_next_s(self) -> float:
         self._full = min(self._sink.room()) <= 0
-        if self._waiting and not self._sink.able():
+        if self._waiting and not self._sink.open():
             return 0.0
         if not self._waiting or self._full:
             return _IDLE_S

@@ -43,7 +43,7 @@ class TracedSink(Generic[L]):
     def __init__(self, sink: Sink[L], tracer: MessageTracer) -> None:
         self._sink = sink
         self._tracer = tracer
-        self.able, self.room = sink.able, sink.room
+        self.able, self.open, self.room = sink.able, sink.open, sink.room
 
     def on_answers(self, answered: Callable[[list[Result[L]]], None]) -> None:
         def both(results: list[Result[L]]) -> None:

@@ -434,6 +434,9 @@ class SimulatedSink:
     def able(self) -> bool:
         return self.connected
 
+    def open(self) -> bool:
+        return self.able()
+
     def room(self) -> tuple[int, int]:
         return (_WINDOW - len(self._flights), 64 << 20) if self.ready() else (0, 0)
 

@@ -67,13 +67,18 @@ class Line:
             add_on_connection_blocked_callback=lambda _: None,
             add_on_connection_unblocked_callback=lambda _: None,
         )
-        closed = asyncio.get_running_loop().create_future()
+        self.closed = closed = asyncio.get_running_loop().create_future()
 
         async def close() -> None:
             closed.cancel()
 
         link = SimpleNamespace(
-            connection=connection, channel=channel, is_open=lambda: True, next_host=0, closed=closed, close=close
+            connection=connection,
+            channel=channel,
+            is_open=lambda: not closed.done(),
+            next_host=0,
+            closed=closed,
+            close=close,
         )
         with patch("adapters.rabbitmq.sink.open_link", AsyncMock(return_value=link)):
             self.running = asyncio.create_task(self.sink.run())
@@ -144,6 +149,16 @@ async def test_nothing_is_sent_on_a_channel_that_rabbitmq_has_closed(line: Line)
     assert outcomes == [(b"1", Outcome.REFUSED), (b"2", Outcome.UNKNOWN)]
 
 
+async def test_a_sink_that_opens_another_channel_counts_as_connected_and_has_none(line: Line) -> None:
+    """A missing exchange closes a channel about once a second. RabbitMQ is not away then."""
+    line.publish(1)
+    line.channel.on_close(line.channel, ChannelClosedByBroker(404, "NOT_FOUND - no exchange 'orders' in vhost '/'"))
+    assert (line.sink.able(), line.sink.open()) == (True, False)
+    await until(line.sink.open)
+    line.closed.set_result(ConnectionError("lost"))
+    await until(lambda: not line.sink.able())
+
+
 async def test_the_largest_message_that_rabbitmq_takes_is_learnt_again_on_each_connection(line: Line) -> None:
     """An operator raised it, and retries the dead letters."""
     text = "PRECONDITION_FAILED - message size 4 is larger than configured max size 3"
@@ -172,4 +187,5 @@ async def test_the_sink_waits_for_a_channel_while_rabbitmq_blocks_publishers() -
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await line.open()
+    assert not line.sink.able(), "it has had no channel"
     await line.close()
