@@ -28,7 +28,7 @@ demo: $(READY) ## watch delayed messages live; starts RabbitMQ, Kafka and Redis 
 
 # Most of these tests wait for time to pass: four processes, each with its own servers, fit on two cores.
 test: $(READY) ## run all tests except the long ones
-	@$(BIN)/python -m pytest -q -m "not long" -n 4 --dist worksteal
+	@$(BIN)/python -m pytest -q -m "not long" -n 5 --dist worksteal
 
 test-fast: $(READY) ## run the tests that need no server and no process; of *_crashes.py a part of the seeds
 	@$(BIN)/python -m pytest -q --fast -p no:logging -n 2 --dist worksteal tests/unit tests/property tests/lua tests/conformance
