@@ -26,7 +26,7 @@ demo test: export FETCH := redis rabbitmq kafka
 demo: $(READY) ## watch delayed messages live; starts RabbitMQ, Kafka and Redis unless their URLs are set
 	@$(BIN)/python -m tests.devstack run redis rabbitmq 'kafka?' -- $(BIN)/postdate demo
 
-# Most of these tests wait for time to pass: four processes, each with its own servers, fit on two cores.
+# Most of these tests wait for time to pass: five processes, each with its own servers, fit on two cores.
 test: $(READY) ## run all tests except the long ones
 	@$(BIN)/python -m pytest -q -m "not long" -n 5 --dist worksteal
 

@@ -35,7 +35,7 @@ from bridge.operate.faults import SAME_EVENT_MS, newest_ms
 from bridge.operate.verdict import LATE_MS, Known, few, judge
 from bridge.settings import Webhook
 from bridge.telemetry.printable import as_sentence
-from bridge.telemetry.subject import STORE_CLOCK, STORE_FULL
+from bridge.telemetry.subject import STORE_CLOCK, STORE_FULL, Subject
 
 log = structlog.get_logger("postdate")
 
@@ -243,7 +243,7 @@ def _of_messages(before: LastReport, now: LastReport, found: Stats, after_ms: in
             name for name, route in found.by_route.items() if route.overdue and route.oldest_overdue_ms > after_ms
         )
         of = f" Routes: {few(late)}." if late else ""
-        subjects = {f"route {name}" for name in late}
+        subjects = {str(Subject("route", name)) for name in late}
         if causes := [fault.text for fault in judge(Known(found)).faults if fault.subject in subjects]:
             of += f" {as_sentence(few(causes))}"
         yield News("overdue", f"Overdue messages: {found.late}, the oldest by {oldest}.{of} Run `postdate doctor`.")

@@ -17,7 +17,7 @@ from bridge.telemetry.health import WELL, Health
 
 
 async def sentences(received: Iterable[int], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What health says after each question, where RabbitMQ has sent so many bytes until then."""
+    """Return what health says after each question. ``received``: the bytes that RabbitMQ has sent by then."""
     monkeypatch.setattr(source_module, "_ASK_S", 0.001)
     health, found, numbers = Health(), list[str](), iter(received)
     closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

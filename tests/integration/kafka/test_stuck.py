@@ -144,7 +144,7 @@ async def test_removed_partitions_do_not_replace_the_consumer_and_a_narrower_top
         await topics.write(topic, [small(0)._replace(partition=number) for number in range(3)])
         await source.take(3)
         await topics.delete("intake")
-        await until(lambda: "it does not exist" in source.health.sentence(), "nobody says that it is missing")
+        await until(lambda: "it does not exist" in source.health.sentence(), "health reports the missing topic")
         for _ in range(20):
             await topics.write(beside, [small(1)])
             await source.take(1)
@@ -165,7 +165,7 @@ async def test_a_drained_topic_that_is_deleted_is_missed_without_waiting_for_an_
         await topics.write(topic, [small(0)])
         await source.take(1)
         await topics.delete("intake")
-        await until(lambda: "it does not exist" in source.health.sentence(), "nobody says that it is missing")
+        await until(lambda: "it does not exist" in source.health.sentence(), "health reports the missing topic")
 
 
 async def test_brokers_that_answer_again_are_found_sooner_than_by_an_ordinary_look(
