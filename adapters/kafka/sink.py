@@ -339,7 +339,7 @@ class KafkaSink(Generic[L]):
         ends: list[asyncio.Future[Any]] = [broken, asking]
         try:
             while not broken.done():
-                await asyncio.wait(ends, timeout=_LOOK_S)
+                await asyncio.wait(ends, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
                 for queue in tuple(self._queues.values()):
                     queue.look()
                 if asking.done():

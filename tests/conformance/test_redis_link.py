@@ -20,7 +20,7 @@ from bridge.core.errors import PostdateError
 from bridge.settings import Redis as RedisSettings
 
 #: Of the tests in which it passes; the others never see theirs pass.
-TIMEOUT_S, LATE_S, AMPLE_S = 0.1, 0.5, 30.0
+TIMEOUT_S, LATE_S, AMPLE_S = 0.1, 0.2, 30.0
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 

@@ -54,7 +54,7 @@ async def test_nothing_is_begun_when_the_process_stops() -> None:
     running = asyncio.ensure_future(broker.leaving.run())
     async with asyncio.timeout(20):
         await broker.stopped.wait()
-    await asyncio.wait([running], timeout=0.2)
+    await asyncio.wait([running], timeout=0.05)
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running

@@ -388,6 +388,7 @@ async def test_the_loop_goes_on_when_the_store_is_back(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("why", ["no room at the broker", "no shard to drain"])
+@pytest.mark.usefixtures("leaping_time")
 async def test_a_loop_that_has_nothing_to_claim_for_calls_no_store_away(why: str) -> None:
     """Redis and the broker stood still together, and Redis answers again: only the broker is away."""
     house = await filled(3)

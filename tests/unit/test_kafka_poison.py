@@ -70,7 +70,8 @@ def test_behind_aborted_records_a_batch_that_the_fetch_cuts_is_read_by_the_next_
     assert first_batch(data, 0, 3, [(-1, 0)]) == RawBatch([], 2)
 
 
-async def test_a_broker_that_gives_no_bytes_for_now_makes_no_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("leaping_time")
+async def test_a_broker_that_gives_no_bytes_for_now_makes_no_dead_letter() -> None:
     bad, tp = written([Record(0, 5, b"k", b"v", [(b"\xff", None)])]), TopicPartition("orders.delay", 0)
     fetched = [None, b"", bad]  # above its quota an answer has no topics, and of a new leader that is behind no bytes
 

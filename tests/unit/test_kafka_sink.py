@@ -115,6 +115,7 @@ async def test_a_producer_that_is_replaced_at_once_is_no_trouble_and_one_that_is
 ) -> None:
     """As when Kafka elects leaders, and answers some batches with an error meanwhile."""
     monkeypatch.setattr(sink_module, "STEADY_S", 0.0)
+    monkeypatch.setattr(sink_module, "_LOOK_S", 60.0)
     producers, sink = Producers(monkeypatch), Sink()
     sink._producer = None
     running = asyncio.create_task(sink.run())

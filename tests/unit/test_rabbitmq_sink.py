@@ -185,7 +185,7 @@ async def test_the_sink_waits_for_a_channel_while_rabbitmq_blocks_publishers() -
     line = Line("100ms")
     line.channel.silent, line.sink._blocked = 1, True
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.5):
+        async with asyncio.timeout(0.25):
             await line.open()
     assert not line.sink.able(), "it has had no channel"
     await line.close()

@@ -136,6 +136,7 @@ async def test_a_store_that_answers_one_loop_is_asked_by_all_at_once(monkeypatch
     await asyncio.gather(*running, return_exceptions=True)
 
 
+@pytest.mark.usefixtures("leaping_time")
 async def test_two_sessions_that_a_broker_ends_at_once_do_not_wake_each_other_without_a_pause() -> None:
     attempts = 0
 

@@ -170,7 +170,7 @@ async def test_stopping_is_told_at_once_and_the_signs_of_life_go_on(
     line: tuple[socket.socket, notify.NotifyLine],
 ) -> None:
     hearing, telling = line
-    report, subject = Report(telling, 0.2, 0.0), Subject()
+    report, subject = Report(telling, 0.06, 0.0), Subject()
     report.of(subject)
     told: list[tuple[str, str]] = []
 
@@ -219,7 +219,7 @@ class Away(MemoryStore):
 
 async def marks_of(how: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[object], list[object]]:
     """What the two loops show, again and again, with a store like that and a message on its way in."""
-    monkeypatch.setattr("bridge.telemetry.reconnect.FIRST_S", 0.0)
+    monkeypatch.setattr("bridge.telemetry.reconnect.MAX_S", 0.001)
     monkeypatch.setattr("tests.unit.house.MemoryStore", Away)
     house = House()
     assert isinstance(house.store, Away)
