@@ -96,6 +96,7 @@ FOUND_WITH_A_JOURNAL = (
     9065133,
     9066528,
     9074728,
+    117637,
     1044907943259,
 )
 #: Parts of fresh seeds, so that each worker takes some: seconds of a core for each, and of a busy machine at most.

@@ -36,8 +36,9 @@ TAILED_S, TAKEN_OVER_S = 1.5, 8.0
 FAR_S = 0.1
 #: Within this time the rows are written of messages whose instance died.
 ADOPTED_S = 12.0
-#: Within this time cold messages are counted again.
-COUNTED_S = 15.0
+#: Within this time cold messages are counted again. They are counted every 5 s, and a count gives way to moves of a
+#: restore, so it may take four.
+COUNTED_S = 20.0
 
 AnyInstance = Instance | LevelInstance
 
