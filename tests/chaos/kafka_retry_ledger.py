@@ -3,6 +3,7 @@
 The failing group reads the real topic and a topic of its own, to which postdate returns its records. Its error handler
 writes a failed record to the intake. The producers are idempotent and the consumers keep their offsets in memory, so
 none of them makes a copy of its own. The group ignores an attempt that it has seen, and the ledger counts it as a copy.
+A consumer may read a place of a log again, after a leader came back: only another place is a copy.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from operator import ne
@@ -77,6 +79,7 @@ class KafkaRetryVerdict:
     parked_twice: int = 0
     published_twice: int = 0
     misordered: int = 0
+    read_again: int = 0
     lines: list[str] = field(default_factory=list)
     late_ms: list[tuple[float, float]] = field(default_factory=list)
 
@@ -94,7 +97,8 @@ class KafkaRetryVerdict:
             f"early {len(self.early)}, wrong {len(self.wrong)}, mangled {len(self.mangled)}, "
             f"published twice {self.published_twice}, parked twice {self.parked_twice}, "
             f"returned in another order {self.misordered} {self.lines[:3]}, "
-            f"in the other group twice {len(self.other_copies)}, returns {len(self.late_ms)}, late {late}; "
+            f"in the other group twice {len(self.other_copies)}, read again {self.read_again}, "
+            f"returns {len(self.late_ms)}, late {late}; "
             f"of that before postdate had them {before}"
         )
 
@@ -139,6 +143,9 @@ class KafkaRetryLedger:
         self._keys = keys
         self._copies: Counter[bool] = Counter()
         self._others: Counter[int] = Counter()
+        #: By reader, topic and partition: the place after the last record.
+        self._next: dict[object, int] = {}
+        self._read_again = 0
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -204,9 +211,8 @@ class KafkaRetryLedger:
 
     def _consume(self) -> None:
         while not self._stop.is_set():
-            for message in self._group.consume(100, 0.005):
-                if message.error() is None:  # otherwise the broker is away
-                    self._handle(message, time.time())
+            for message in self._records(self._group, 100, 0.005):
+                self._handle(message, time.time())
             self._handler.poll(0)
         self._handler.flush(10)
 
@@ -239,9 +245,20 @@ class KafkaRetryLedger:
 
     def _look_on(self) -> None:
         while not self._stop.is_set():
-            for message in self._other.consume(500, 0.1):
-                if message.error() is None:
-                    self._others[self._number(message)] += 1
+            for message in self._records(self._other, 500, 0.1):
+                self._others[self._number(message)] += 1
+
+    def _records(self, reader: Consumer, most: int, wait_s: float) -> Iterator[Message]:
+        """Records that the reader has not read yet. An error says that the broker is away."""
+        for message in reader.consume(most, wait_s):
+            place, offset = (reader, message.topic(), message.partition()), message.offset()
+            if message.error() is not None or offset is None:
+                continue
+            if offset < self._next.get(place, 0):
+                self._read_again += 1
+                continue
+            self._next[place] = offset + 1
+            yield message
 
     def _number(self, message: Message) -> int:
         found = _VALUE.fullmatch(message.value() or b"")
@@ -268,6 +285,7 @@ class KafkaRetryLedger:
         dead, full = self._dead(), f"failed {len(self._waits_s) + 1} times"
         verdict = KafkaRetryVerdict(owed=len(self._confirmed), accepted=len(self._accepted), mangled=self._mangled)
         verdict.published_twice, verdict.parked_twice = self._copies[True], self._copies[False]
+        verdict.read_again = self._read_again
         for key, numbers in self._failed.items():
             returned = self._returned.get(key, [])
             if moved := sum(map(ne, numbers, returned)):
