@@ -54,6 +54,11 @@ class Answer(NamedTuple):
 Event = Message | Answer
 
 
+def persistent(headers: dict[str, Any] | None = None, **others: Any) -> bytes:
+    """The properties of a persistent message, as pika writes them."""
+    return b"".join(spec.BasicProperties(headers=headers, delivery_mode=2, **others).encode())
+
+
 @dataclass
 class _Content:
     method: int

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+import pika
+from pika.exceptions import ShortStringTooLong
+
 from adapters.rabbitmq.failure import failing_queue, read_rejected
 from adapters.rabbitmq.raw import payload as stored
 from adapters.rabbitmq.raw.fields import text_entry
 from adapters.rabbitmq.raw.properties import edit, read
-from adapters.rabbitmq.raw.values import build, describe
+from adapters.rabbitmq.raw.values import describe
 from bridge.core.errors import Refused, SettingsError
 from bridge.core.message import Failure
 from bridge.delay.trust import no_such_queue
@@ -17,7 +20,7 @@ from bridge.desk.payload import Draft, Opened, Packed, text_of
 from bridge.desk.rows import Row
 from bridge.settings import Settings
 
-_KEY_MAX = 255
+_SHORT_TEXT_MAX = 255
 KEY_NAME = "routing key"
 #: The W3C trace headers, and where the producer's goes when it is replaced.
 _TRACE = frozenset({b"traceparent", b"tracestate"})
@@ -39,13 +42,18 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     key, allowed = os.fsencode(draft.routing_key), settings.allowed_routing_keys_of(route)
     if allowed is not None and key not in allowed:
         raise Refused(f"Nothing was sent: {no_such_queue(key).sentence}.")
-    if len(key) > _KEY_MAX:
-        raise SettingsError(f"The routing key has {len(key)} bytes. AMQP allows {_KEY_MAX}.")
+    if len(key) > _SHORT_TEXT_MAX:
+        raise SettingsError(f"The routing key has {len(key)} bytes. AMQP allows {_SHORT_TEXT_MAX}.")
     try:
-        properties = build(draft.headers or None, content_type=draft.content_type, message_id=draft.message_id)
+        properties = pika.BasicProperties(
+            draft.content_type, headers=draft.headers or None, delivery_mode=2, message_id=draft.message_id
+        ).encode()
     except ValueError as error:
         raise SettingsError(f"This cannot be sent: {error}.") from None
-    return Packed(key, stored.pack(key, properties, draft.body))
+    except ShortStringTooLong as error:
+        what = f"A header name, the content type or the message id has {len(error.args[0])} bytes"
+        raise SettingsError(f"{what}. AMQP allows {_SHORT_TEXT_MAX}.") from None
+    return Packed(key, stored.pack(key, b"".join(properties), draft.body))
 
 
 def open_payload(row: Row) -> Opened:

@@ -19,7 +19,6 @@ import pytest
 import redis
 
 from adapters.rabbitmq.raw.payload import pack
-from adapters.rabbitmq.raw.values import build
 from adapters.redis.connect import connect
 from adapters.redis.store import RedisStore
 from bridge.cli import run_command
@@ -29,6 +28,7 @@ from bridge.operate.send import Message, send
 from bridge.parking.identity import Ids
 from bridge.settings import Redis as RedisSettings
 from tests.devstack.service import free_ports
+from tests.raw_amqp import persistent
 
 pytestmark = pytest.mark.redis
 
@@ -129,7 +129,7 @@ class Shell:
         self.with_store(work)
 
     def dead(self, reason: str, route_key: bytes = b"") -> str:
-        message_id = self.park(pack(b"k", build(), b"dead body"), route_key, due_in_ms=0)
+        message_id = self.park(pack(b"k", persistent(), b"dead body"), route_key, due_in_ms=0)
         self.claim(reason)
         return message_id
 
@@ -263,7 +263,7 @@ class TestFine:
     def test_a_message_between_two_tries_shows_the_next_one(
         self, shell: Shell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        message_id = shell.park(pack(b"k", build(), b"body"), due_in_ms=0)
+        message_id = shell.park(pack(b"k", persistent(), b"body"), due_in_ms=0)
         shell.release(90_000, "unroutable: nobody")
         (row,) = shell.rows("list")
         assert (row["id"], row["tries"], row["reason"]) == (message_id, 1, "unroutable: nobody")
@@ -298,19 +298,19 @@ class TestFine:
 
     def test_a_body_comes_out_byte_for_byte(self, shell: Shell) -> None:
         body = bytes(range(256)) * 40
-        message_id = shell.park(pack(b"k", build(), body))
+        message_id = shell.park(pack(b"k", persistent(), body))
         command = [sys.executable, "-m", "bridge.cli", "show", message_id, "--raw"]
         assert subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout == body
 
     def test_a_long_body_is_cut_without_full(self, shell: Shell) -> None:
-        message_id = shell.park(pack(b"k", build(), b"x" * 5000))
+        message_id = shell.park(pack(b"k", persistent(), b"x" * 5000))
         cut, full = (json.loads(shell("show", message_id, "-o", "json", *more)) for more in ([], ["--full"]))
         assert (len(cut["body"]), cut["body_truncated"], cut["body_size"]) == (4096, True, 5000)
         assert (len(full["body"]), full["body_truncated"]) == (5000, False)
         assert "--full" in shell("show", message_id)
 
     def test_headers_larger_than_a_frame_are_shown(self, shell: Shell) -> None:
-        message_id = shell.park(pack(b"k", build({"large": "x" * 300_000}), b"body"))
+        message_id = shell.park(pack(b"k", persistent({"large": "x" * 300_000}), b"body"))
         assert json.loads(shell("show", message_id, "-o", "json"))["body"] == "body"
 
     def test_a_body_on_standard_input_is_taken_byte_for_byte(
@@ -608,7 +608,7 @@ class TestHowItEnds:
 
     @pytest.mark.parametrize("words", [["cancel"], ["deliver"], ["reschedule", "--in", "1h"], ["retry"]])
     def test_5_where_the_message_is_being_sent(self, shell: Shell, words: list[str]) -> None:
-        message_id = shell.park(pack(b"k", build(), b""), due_in_ms=0)
+        message_id = shell.park(pack(b"k", persistent(), b""), due_in_ms=0)
         shell.claim()
         code, out = shell.ended(*words, message_id, "-o", "json")
         assert code == 5
@@ -636,7 +636,7 @@ class TestHowItEnds:
         assert shell.states() == {message_id: "parked"}
 
     def test_of_several_messages_those_that_can_be_are_done_and_the_worst_code_counts(self, shell: Shell) -> None:
-        claimed = shell.park(pack(b"k", build(), b""), due_in_ms=0)
+        claimed = shell.park(pack(b"k", persistent(), b""), due_in_ms=0)
         shell.claim()
         parked, gone = shell.send(), shell.send("--key", "k")
         shell("cancel", gone)
@@ -691,7 +691,7 @@ class TestHostileMessages:
 
     @pytest.fixture
     def message_id(self, shell: Shell) -> str:
-        properties = build({f"h{HOSTILE}": HOSTILE, "n": 5}, message_id=HOSTILE, content_type=HOSTILE)
+        properties = persistent({f"h{HOSTILE}": HOSTILE, "n": 5}, message_id=HOSTILE, content_type=HOSTILE)
         payload = pack(HOSTILE.encode(), properties, HOSTILE.encode())
         parked = shell.park(payload, f"k{HOSTILE}".encode(), due_in_ms=0)
         shell.claim(f"bad_header: {HOSTILE}")

@@ -13,19 +13,19 @@ from adapters.kafka import broker_payloads as kafka
 from adapters.kafka.raw import record
 from adapters.rabbitmq import broker_payloads as rabbitmq
 from adapters.rabbitmq.raw import payload as stored
-from adapters.rabbitmq.raw.values import build
 from bridge.core.message import Delivery, Outcome, Refusal
 from bridge.core.ports import Result
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.pipeline.traced import TracedSink, TracedSource, traced
 from bridge.telemetry.traces import TraceHeaders, Tracer
+from tests.raw_amqp import persistent
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 HEADERS = {"a": "b", "traceparent": PARENT}
 
 
 def of_rabbitmq() -> bytes:
-    return stored.pack(b"key", build(headers=HEADERS), b"body")
+    return stored.pack(b"key", persistent(headers=HEADERS), b"body")
 
 
 def of_kafka() -> bytes:
@@ -104,7 +104,7 @@ def test_a_refused_message_is_an_error() -> None:
 def test_a_message_without_trace_headers_or_with_damaged_ones_has_no_link() -> None:
     line = Line(rabbitmq)
     delivery = Delivery(
-        0, "orders", stored.pack(b"key", build(headers={"traceparent": "nonsense"}), b""), b"", {}, 1000
+        0, "orders", stored.pack(b"key", persistent(headers={"traceparent": "nonsense"}), b""), b"", {}, 1000
     )
     line.tracer.accepted([delivery, replace(delivery, payload=b"damaged")])
     assert [len(span.links) for span in line.spans()] == [0, 0]
