@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
@@ -48,18 +49,38 @@ class Governed:
         return str((by_policy or own) if quorum else (own or by_policy)).startswith("reject-publish")
 
 
-class ManagementApi:
-    """A connection to the management API."""
+class ManagementApi(AbstractContextManager["ManagementApi"]):
+    """A connection to the management API, about the virtual host of ``rabbitmq.url``. Every method raises
+    ``BrokerUnavailable``.
 
-    def __init__(self, connection: HTTPConnection, path: str, login: str) -> None:
-        """``login`` is the value of the header Authorization."""
+    ``login`` is the value of the header Authorization, ``version`` is RabbitMQ's.
+    """
+
+    def __init__(self, connection: HTTPConnection, path: str, login: str, vhost: str) -> None:
         self._connection = connection
         self._path = path.rstrip("/")
         self._headers = {"Authorization": login}
+        self.vhost, self._vhost = vhost, _quoted(vhost)
+        self.version = str((self._ask("GET", "overview") or {}).get("rabbitmq_version", "unknown"))
 
-    def get(self, path: str) -> Any:
-        """Return the JSON at a path; None where nothing exists. Raises ``BrokerUnavailable``."""
-        return self._ask("GET", path)
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def listed(self, kind: str, more: str = "") -> list[Mapping[str, Any]]:
+        """Return the exchanges, queues, bindings or policies of the virtual host. Policies need the tag
+        `policymaker`."""
+        return self._ask("GET", f"{kind}/{self._vhost}{more}") or []
+
+    def bindings_of(self, exchange: str) -> list[Mapping[str, Any]]:
+        """Return the bindings that lead from an exchange."""
+        return self.listed("exchanges", f"/{_quoted(exchange)}/bindings/source")
+
+    def nodes(self) -> list[Mapping[str, Any]] | None:
+        """Return all nodes; None where the user may not ask: that needs the tag monitoring."""
+        try:
+            return self._ask("GET", "nodes") or []
+        except BrokerUnavailable:
+            return None
 
     def _ask(self, method: str, path: str, content: str | None = None) -> Any:
         address = f"{self._connection.host}:{self._connection.port}"
@@ -81,18 +102,14 @@ class ManagementApi:
             f"that user the tag `{tag}`"
         )
 
-    def list_policies(self, vhost: str) -> list[Mapping[str, Any]]:
-        """Return the policies of a virtual host. Raises ``BrokerUnavailable``, also without the tag `policymaker`."""
-        return self.get(f"policies/{quote(vhost, safe='')}") or []
-
-    def set_policy(self, vhost: str, name: str, pattern: str, definition: Mapping[str, str]) -> None:
-        """Create or replace a policy for queues. Raises ``BrokerUnavailable``."""
+    def set_policy(self, name: str, pattern: str, definition: Mapping[str, str]) -> None:
+        """Create or replace a policy for queues."""
         content = {"pattern": pattern, "apply-to": "queues", "definition": definition}
-        self._ask("PUT", f"policies/{quote(vhost, safe='')}/{quote(name, safe='')}", json.dumps(content))
+        self._ask("PUT", f"policies/{self._vhost}/{_quoted(name)}", json.dumps(content))
 
-    def queue(self, vhost: str, name: str) -> Governed | None:
+    def queue(self, name: str) -> Governed | None:
         """Return a queue; None where it does not exist. Its policies are known a few seconds after its declaration."""
-        found = self.get(f"queues/{quote(vhost, safe='')}/{quote(name, safe='')}")
+        found = self._ask("GET", f"queues/{self._vhost}/{_quoted(name)}")
         if not isinstance(found, dict):
             return None
         rules = found.get("effective_policy_definition") or {}
@@ -105,23 +122,23 @@ class ManagementApi:
             found.get("messages_ready") or 0,
         )
 
-    def close(self) -> None:
-        self._connection.close()
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
 
 
 def reach(settings: RabbitMQ) -> ManagementApi:
-    """Return the first API that answers. Raises ``BrokerUnavailable``."""
-    login, troubles = _login(settings), []
+    """Return the first API that answers. Raises ``BrokerUnavailable``, also where the settings name none."""
+    if settings.management_url == "off":
+        raise BrokerUnavailable("rabbitmq.management_url is off")
+    login, vhost, troubles = _login(settings), addresses(settings)[0].virtual_host, []
     for connection, path in _candidates(settings):
-        api = ManagementApi(connection, path, login)
         try:
-            api.get("overview")
+            return ManagementApi(connection, path, login, vhost)
         except BrokerUnavailable as error:
             forget_tokens()
             troubles.append(str(error))
-            api.close()
-        else:
-            return api
+            connection.close()
     raise BrokerUnavailable("; ".join(dict.fromkeys(troubles)))
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import Any
-from urllib.parse import quote
 
-from adapters.rabbitmq.connection import addresses
 from adapters.rabbitmq.management import ManagementApi, reach
 from bridge.core.errors import BrokerUnavailable
 from bridge.desk.severity import CheckResult, fail, ok, warn
@@ -23,31 +20,22 @@ def diagnose(settings: Settings) -> list[CheckResult]:
     """Return version, alarms and leftovers of the delayed-message plugin, as far as the management API answers."""
     if settings.rabbitmq.management_url == "off":
         return [ok("RabbitMQ", "its management API is not asked (rabbitmq.management_url is off)")]
-    vhost = addresses(settings.rabbitmq)[0].virtual_host
     try:
-        with closing(reach(settings.rabbitmq)) as api:
+        with reach(settings.rabbitmq) as api:
             fronts = frozenset(settings.routes[name].intercept for name in settings.routes_of("rabbitmq"))
-            return [*_version(api), *_alarms(api), *_plugin(api, vhost, fronts)]
+            return [ok("RabbitMQ", f"version {api.version}"), *_alarms(api), *_plugin(api, fronts)]
     except BrokerUnavailable as error:
         text = f"alarms, policies and leftovers of the delayed-message plugin are not known: {error}"
         advice = 'Enable it with `rabbitmq-plugins enable rabbitmq_management`, or set rabbitmq.management_url = "off"'
         return [warn("RabbitMQ", text, advice) if settings.rabbitmq.management_url else ok("RabbitMQ", text, advice)]
 
 
-def _version(api: ManagementApi) -> Iterator[CheckResult]:
-    found = api.get("overview") or {}
-    yield ok("RabbitMQ", f"version {found.get('rabbitmq_version', 'unknown')}")
-
-
-def _alarms(api: ManagementApi) -> Iterator[CheckResult]:
-    try:
-        nodes = api.get("nodes") or []
-    except BrokerUnavailable:  # only users with the tag monitoring may ask
-        return
+def _alarms(api: ManagementApi) -> list[CheckResult]:
+    nodes = api.nodes()
+    if nodes is None:
+        return []
     found = [alarm for node in nodes for alarm in alarms_of(node)]
-    yield from found
-    if not found:
-        yield ok("RabbitMQ", f"nodes without an alarm: {len(nodes)}")
+    return found or [ok("RabbitMQ", f"nodes without an alarm: {len(nodes)}")]
 
 
 def alarms_of(node: Mapping[str, Any]) -> Iterator[CheckResult]:
@@ -66,19 +54,16 @@ def alarms_of(node: Mapping[str, Any]) -> Iterator[CheckResult]:
         yield warn(subject, f"open files: {used} of {most}", "Raise the node's limit of open files (ulimit -n)")
 
 
-def _plugin(api: ManagementApi, vhost: str, fronts: frozenset[str]) -> Iterator[CheckResult]:
+def _plugin(api: ManagementApi, fronts: frozenset[str]) -> Iterator[CheckResult]:
     """Look for exchanges of the plugin, and for those that `postdate migrate plugin` has replaced."""
-    place = quote(vhost, safe="")
-    exchanges = api.get(f"exchanges/{place}") or []
+    exchanges = api.listed("exchanges")
     left = [exchange for exchange in exchanges if exchange.get("type") == PLUGIN_TYPE]
     yield from map(plugin_exchange, left)
     if not left:
-        yield ok("RabbitMQ", f"virtual host '{vhost}' has no exchange of the delayed-message plugin")
+        yield ok("RabbitMQ", f"virtual host '{api.vhost}' has no exchange of the delayed-message plugin")
     for exchange in exchanges:
         if (exchange.get("arguments") or {}).get("alternate-exchange") in fronts:
-            yield from shortcuts(
-                exchange, api.get(f"exchanges/{place}/{quote(exchange['name'], safe='')}/bindings/source") or []
-            )
+            yield from shortcuts(exchange, api.bindings_of(exchange["name"]))
 
 
 def shortcuts(exchange: Mapping[str, Any], bindings: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:

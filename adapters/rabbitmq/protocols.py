@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import closing
 
 from adapters.rabbitmq.management import reach
-from bridge.core.errors import BrokerUnavailable
 from bridge.settings import Settings
 
 _PLUGIN = "rabbitmq_amqp1_0"
@@ -15,13 +13,9 @@ _PLUGIN = "rabbitmq_amqp1_0"
 def judge_protocols(settings: Settings) -> list[tuple[str, str]]:
     """Return a sentence for each route that misses the headers of AMQP 1.0 messages. Raises ``BrokerUnavailable`` where
     no API answers. Only users with the tag `monitoring` may ask for plugins; for others nothing is known."""
-    with closing(reach(settings.rabbitmq)) as api:
-        version = str((api.get("overview") or {}).get("rabbitmq_version", ""))
-        try:
-            nodes = api.get("nodes") or []
-        except BrokerUnavailable:
-            return []
-    return packed_headers(settings, version, [plugin for node in nodes for plugin in node.get("enabled_plugins") or ()])
+    with reach(settings.rabbitmq) as api:
+        plugins = [plugin for node in api.nodes() or () for plugin in node.get("enabled_plugins") or ()]
+        return packed_headers(settings, api.version, plugins)
 
 
 def packed_headers(settings: Settings, version: str, plugins: Iterable[str]) -> list[tuple[str, str]]:

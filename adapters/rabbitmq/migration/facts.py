@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
+from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
 
-from adapters.rabbitmq.connection import addresses
-from adapters.rabbitmq.management import ManagementApi, reach
+from adapters.rabbitmq.management import reach
 from adapters.rabbitmq.migration.move_plan import ALTERNATE, BindingFacts, BrokerFacts, ExchangeFacts, moves
 from adapters.rabbitmq.topology.declaring import open_session
-from bridge.core.errors import BrokerUnavailable, SettingsError
+from bridge.core.errors import SettingsError
 from bridge.settings import Settings
 
 _COLUMNS = "name,exclusive,arguments,effective_policy_definition"
@@ -21,12 +19,12 @@ def read_facts(settings: Settings) -> BrokerFacts:
     """Return what the virtual host has. Raises ``BrokerUnavailable``, and ``SettingsError`` without management API."""
     if settings.rabbitmq.management_url == "off":
         raise SettingsError('The migration needs the management API, and rabbitmq.management_url is "off".')
-    vhost = quote(addresses(settings.rabbitmq)[0].virtual_host, safe="")
-    with closing(reach(settings.rabbitmq)) as api:
-        found = [exchange_facts(entry) for entry in api.get(f"exchanges/{vhost}") or [] if entry.get("name")]
-        bindings = tuple(binding_facts(entry) for entry in api.get(f"bindings/{vhost}") or [] if entry.get("source"))
-        queues = api.get(f"queues/{vhost}?columns={_COLUMNS}") or []
-        nodes = _nodes(api)
+    with reach(settings.rabbitmq) as api:
+        found = [exchange_facts(entry) for entry in api.listed("exchanges") if entry.get("name")]
+        bindings = tuple(binding_facts(entry) for entry in api.listed("bindings") if entry.get("source"))
+        queues = api.listed("queues", f"?columns={_COLUMNS}")
+        running = api.nodes()
+    nodes = None if running is None else len(running)
     exchanges = {exchange.name: exchange for exchange in found}
     exclusive = frozenset(str(queue["name"]) for queue in queues if queue.get("exclusive"))
     publishers = inner_publishers(exchanges.values(), bindings, queues)
@@ -35,14 +33,7 @@ def read_facts(settings: Settings) -> BrokerFacts:
     intakes = {binding.destination for binding in bindings if binding.source in fronts and not binding.to_exchange}
     with open_session(settings) as session:
         consumed = frozenset(queue for queue in intakes if session.consumers(queue))
-    return BrokerFacts(exchanges, bindings, exclusive, publishers, consumed, nodes)
-
-
-def _nodes(api: ManagementApi) -> int | None:
-    try:
-        return len(api.get("nodes") or [])
-    except BrokerUnavailable:  # only users with the tag monitoring may ask
-        return None
+    return replace(facts, consumed=consumed)
 
 
 def exchange_facts(found: Mapping[str, Any]) -> ExchangeFacts:

@@ -7,21 +7,16 @@ matches every message, so one foreign binding takes the undelayed messages away 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
-from adapters.rabbitmq.connection import addresses
 from adapters.rabbitmq.management import ManagementApi, reach
 from adapters.rabbitmq.native_guard import sort_exchange
-from bridge.core.errors import BrokerUnavailable
 from bridge.settings import Settings
 from bridge.telemetry.subject import Subject
 
 #: Destinations named in one sentence; of the others it gives the number.
 _NAMED_MAX = 3
-OFF = "rabbitmq.management_url is off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +50,8 @@ class ForeignBinding:
 def foreign_bindings(settings: Settings) -> list[ForeignBinding]:
     """Return what is bound to each front exchange beside postdate's intake queue. Raises ``BrokerUnavailable`` where
     no management API answers, or none is to be asked."""
-    if settings.rabbitmq.management_url == "off":
-        raise BrokerUnavailable(OFF)
-    vhost = addresses(settings.rabbitmq)[0].virtual_host
-    with closing(reach(settings.rabbitmq)) as api:
-        found = (_of_route(api, settings, name, vhost) for name in delay_routes(settings))
+    with reach(settings.rabbitmq) as api:
+        found = (_of_route(api, settings, name) for name in delay_routes(settings))
         return [foreign for foreign in found if foreign.ends]
 
 
@@ -68,9 +60,9 @@ def delay_routes(settings: Settings) -> list[str]:
     return [name for name in settings.routes_of("rabbitmq") if not settings.routes[name].retries]
 
 
-def _of_route(api: ManagementApi, settings: Settings, name: str, vhost: str) -> ForeignBinding:
+def _of_route(api: ManagementApi, settings: Settings, name: str) -> ForeignBinding:
     route = settings.routes[name]
-    ends = foreign_ends(bindings_from(api, vhost, route.intercept), settings.queue_of(name))
+    ends = foreign_ends(api.bindings_of(route.intercept), settings.queue_of(name))
     return ForeignBinding(name, route.intercept, ", ".join(route.targets) if route.target else "", ends)
 
 
@@ -78,11 +70,6 @@ def foreign_ends(bindings: Iterable[Mapping[str, Any]], intake: str) -> tuple[st
     """Return where the bindings of a front exchange lead, except to the intake. Pure."""
     own = {("queue", intake), ("exchange", sort_exchange(intake))}
     return tuple(f"{kind} '{name}'" for kind, name in sorted(ends_of(bindings) - own))
-
-
-def bindings_from(api: ManagementApi, vhost: str, exchange: str) -> list[Mapping[str, Any]]:
-    """Return the bindings of an exchange. Raises ``BrokerUnavailable``."""
-    return api.get(f"exchanges/{quote(vhost, safe='')}/{quote(exchange, safe='')}/bindings/source") or []
 
 
 def ends_of(bindings: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:

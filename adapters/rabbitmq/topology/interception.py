@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 
-from adapters.rabbitmq.connection import addresses
 from adapters.rabbitmq.levels.waits import plan_waits
 from adapters.rabbitmq.management import reach
 from adapters.rabbitmq.native_guard import timed_queue
@@ -57,10 +56,9 @@ def _silent(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _full(settings: Settings) -> Iterator[CheckResult]:
-    vhost = addresses(settings.rabbitmq)[0].virtual_host
-    with closing(reach(settings.rabbitmq)) as api:
+    with reach(settings.rabbitmq) as api:
         for queue, route in consumed_queues(settings).items():
-            found = api.queue(vhost, queue)
+            found = api.queue(queue)
             if found is not None and found.limit is not None and found.refuses and found.ready >= found.limit:
                 yield fail(_of(route), full(queue, found.ready, found.limit))
 

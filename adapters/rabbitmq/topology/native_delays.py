@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 
-from adapters.rabbitmq.connection import addresses
 from adapters.rabbitmq.management import ManagementApi, reach
 from adapters.rabbitmq.native_guard import timed_queue
 from adapters.rabbitmq.topology.declaring import open_session
-from adapters.rabbitmq.topology.fronts import bindings_from, delay_routes, ends_of
+from adapters.rabbitmq.topology.fronts import delay_routes, ends_of
 from bridge.delay.header import NATIVE
 from bridge.desk.severity import CheckResult, fail, ok
 from bridge.settings import Settings
@@ -28,16 +26,13 @@ def judge_native_delays(settings: Settings) -> Iterator[CheckResult]:
         declared = [name for name in quorum if not session.lacks(settings.queue_of(name))]
         open_routes = {name for name in declared if session.lacks(timed_queue(settings.queue_of(name)))}
     yield from (_reached(settings, name, "`postdate setup` declares what keeps it away") for name in open_routes)
-    if settings.rabbitmq.management_url == "off":
-        return
-    vhost = addresses(settings.rabbitmq)[0].virtual_host
-    with closing(reach(settings.rabbitmq)) as api:
+    with reach(settings.rabbitmq) as api:
         for name in quorum:
             front, intake = settings.routes[name].intercept, settings.queue_of(name)
-            if name not in open_routes and ("queue", intake) in ends_of(bindings_from(api, vhost, front)):
+            if name not in open_routes and ("queue", intake) in ends_of(api.bindings_of(front)):
                 yield _reached(settings, name, f"Remove the bindings from exchange '{front}' to that queue")
         for name in settings.routes_of("rabbitmq"):
-            yield from _acting(name, _quorum_queues(api, vhost, settings, name))
+            yield from _acting(name, _quorum_queues(api, settings, name))
 
 
 def _reached(settings: Settings, name: str, advice: str) -> CheckResult:
@@ -56,11 +51,11 @@ def _acting(name: str, queues: list[str]) -> Iterator[CheckResult]:
         yield ok(f"route {name}", text)
 
 
-def _quorum_queues(api: ManagementApi, vhost: str, settings: Settings, name: str) -> list[str]:
+def _quorum_queues(api: ManagementApi, settings: Settings, name: str) -> list[str]:
     """Return the quorum queues of the consumers of a route, as far as they are bound to its target itself."""
     route = settings.routes[name]
     names = {route.queue} if route.retries else set()
     for target in filter(None, route.targets):
-        names |= {queue for kind, queue in ends_of(bindings_from(api, vhost, target)) if kind == "queue"}
-    found = ((queue, api.queue(vhost, queue)) for queue in sorted(names))
+        names |= {queue for kind, queue in ends_of(api.bindings_of(target)) if kind == "queue"}
+    found = ((queue, api.queue(queue)) for queue in sorted(names))
     return [queue for queue, there in found if there is not None and there.arguments.get("x-queue-type") == "quorum"]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 
-from adapters.rabbitmq.connection import addresses
 from adapters.rabbitmq.declarations import Queue
 from adapters.rabbitmq.management import Governed, reach
 from adapters.rabbitmq.topology.findings import Effect, Harm, PolicyFinding
@@ -15,13 +13,12 @@ from bridge.settings import Settings
 
 def judge_policies(settings: Settings) -> list[PolicyFinding]:
     """Return what policies do to the queues of all routes. Raises ``BrokerUnavailable`` where no API answers."""
-    vhost = addresses(settings.rabbitmq)[0].virtual_host
     findings: list[PolicyFinding] = []
-    with closing(reach(settings.rabbitmq)) as api:
+    with reach(settings.rabbitmq) as api:
         for route in plan(settings, native=True):
             queues = [queue for queue in route.declarations() if isinstance(queue, Queue)]
-            governed = [(queue, found) for queue in queues if (found := api.queue(vhost, queue.name)) is not None]
-            findings += _findings(route, governed, vhost)
+            governed = [(queue, found) for queue in queues if (found := api.queue(queue.name)) is not None]
+            findings += _findings(route, governed, api.vhost)
     return findings
 
 

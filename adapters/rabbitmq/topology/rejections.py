@@ -11,7 +11,6 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -143,11 +142,9 @@ def judge_consumers(settings: Settings, change: bool = False) -> list[Finding]:
     asked = asked_of(settings)
     if not asked:
         return []
-    if settings.rabbitmq.management_url == "off":
-        return _unknown(asked, "rabbitmq.management_url is off")
     try:
-        with closing(reach(settings.rabbitmq)) as api:
-            policies = _policies(api, asked[0].vhost)
+        with reach(settings.rabbitmq) as api:
+            policies = _policies(api)
             return [finding for queue in asked for finding in _judged(api, queue, policies, change)]
     except BrokerUnavailable as error:
         return _unknown(asked, str(error))
@@ -158,9 +155,9 @@ def judge_redeliveries(settings: Settings) -> list[tuple[str, str]]:
     ``BrokerUnavailable``."""
     found = []
     if asked := asked_of(settings):
-        with closing(reach(settings.rabbitmq)) as api:
+        with reach(settings.rabbitmq) as api:
             for queue in asked:
-                governed = api.queue(queue.vhost, queue.queue)
+                governed = api.queue(queue.queue)
                 found.append((queue.route, redelivering(queue, governed.rates) if governed else ""))
     return [(route, text) for route, text in found if text]
 
@@ -193,10 +190,10 @@ def _unknown(asked: Sequence[DeadLettering], why: str) -> list[Finding]:
     return found
 
 
-def _policies(api: ManagementApi, vhost: str) -> list[Mapping[str, Any]] | None:
+def _policies(api: ManagementApi) -> list[Mapping[str, Any]] | None:
     """Return all policies; None where the user may not read them, and so may not set one either."""
     try:
-        return api.list_policies(vhost)
+        return api.listed("policies")
     except BrokerUnavailable:
         return None
 
@@ -204,7 +201,7 @@ def _policies(api: ManagementApi, vhost: str) -> list[Mapping[str, Any]] | None:
 def _judged(
     api: ManagementApi, asked: DeadLettering, policies: Sequence[Mapping[str, Any]] | None, change: bool
 ) -> list[Finding]:
-    governed = api.queue(asked.vhost, asked.queue)
+    governed = api.queue(asked.queue)
     judgement = judge(asked, governed, policies or ())
     if judgement.reaches:
         return [Finding(_queue(asked, governed), Standing.THERE, judgement.text)]
@@ -213,7 +210,7 @@ def _judged(
     if not change:
         return _findings(asked, governed, Standing.PLANNED, judgement.text)
     try:
-        api.set_policy(asked.vhost, asked.policy, asked.pattern, asked.definition(governed))
+        api.set_policy(asked.policy, asked.pattern, asked.definition(governed))
     except BrokerUnavailable as error:
         return _findings(asked, governed, Standing.ASKED, f"{judgement.text}, and postdate may not set it: {error}")
     text = f"queue '{asked.queue}' dead-letters to postdate by policy '{asked.policy}'"
