@@ -5,18 +5,15 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pika
-from pika.exceptions import AMQPError, ChannelClosedByBroker
+from pika.exceptions import ChannelClosedByBroker
 
-from adapters.rabbitmq.connection import connect
+from adapters.rabbitmq.connection import connected
 from adapters.rabbitmq.declarations import Arguments, Binding, Exchange, Queue
-from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
 from adapters.rabbitmq.topology import declaring
-from adapters.rabbitmq.trouble import sentence
-from bridge.core.errors import BrokerUnavailable, Refused
+from bridge.core.errors import Refused
 from bridge.settings import Route, Settings
 
 _TIMEOUT_S = 5.0
@@ -48,21 +45,15 @@ def round_trip(settings: Settings, delay_ms: int, wait_s: float, sent: Callable[
 
     Raises ``BrokerUnavailable``, and ``Refused`` where the canary's exchanges are missing or may not be used.
     """
-    connection = connect(settings.rabbitmq, f"{settings.bridge.name} canary", _TIMEOUT_S, heartbeats=False)
-    try:
-        return _trip(connection, _route(settings), delay_ms, wait_s, sent)
-    except ChannelClosedByBroker as error:
-        if error.reply_code == ACCESS_REFUSED:
-            raise Refused(no_right(error.reply_text)) from error
-        if error.reply_code == _NOT_FOUND:
+    name = f"{settings.bridge.name} canary"
+    with connected(settings.rabbitmq, name, _TIMEOUT_S, heartbeats=False) as connection:
+        try:
+            return _trip(connection, _route(settings), delay_ms, wait_s, sent)
+        except ChannelClosedByBroker as error:
+            if error.reply_code != _NOT_FOUND:
+                raise
             text = f"the canary's exchanges are missing ({error.reply_text}). `postdate run` declares them"
             raise Refused(text) from error
-        raise BrokerUnavailable(sentence(error)) from error
-    except (AMQPError, OSError) as error:
-        raise BrokerUnavailable(sentence(error)) from error
-    finally:
-        with suppress(AMQPError, OSError):
-            connection.close()
 
 
 def _route(settings: Settings) -> Route:

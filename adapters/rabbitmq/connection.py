@@ -18,9 +18,10 @@ import asyncio
 import inspect
 import ssl
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import pika
@@ -35,10 +36,12 @@ from pika.exceptions import AMQPError, StreamLostError
 
 from adapters.rabbitmq.native_guard import delays_natively
 from adapters.rabbitmq.raw.frames import BODY, DELIVER, HEADER, METHOD, OVERHEAD, content_head, frame_head, method_id
-from adapters.rabbitmq.trouble import of_all_hosts, of_files, sentence
+from adapters.rabbitmq.trouble import broker_errors, of_all_hosts, of_files, sentence
 from bridge.core.errors import BrokerUnavailable, PostdateError
 from bridge.settings import RabbitMQ
 from bridge.settings.oauth import AccessToken, fetch_token
+
+T = TypeVar("T")
 
 log = structlog.get_logger("postdate")
 
@@ -245,6 +248,12 @@ def check_seams() -> None:
     _Plaintext._MAX_CONSUME_BYTES = _CONSUME_BYTES
 
 
+def resolve(future: asyncio.Future[T], result: T) -> None:
+    """Set the result of a future that has none, and that no caller has cancelled."""
+    if not future.done():
+        future.set_result(result)
+
+
 class RabbitLink:
     """An open connection, and a future that gets the error with which it ends.
 
@@ -268,15 +277,8 @@ class RabbitLink:
     async def channel(self) -> Channel:
         """Open a channel. Raises ``BrokerUnavailable`` when the connection ends first."""
         opened: asyncio.Future[Channel] = asyncio.get_running_loop().create_future()
-
-        def on_open(channel: Channel) -> None:
-            if not opened.done():
-                opened.set_result(channel)
-
-        try:
-            self.connection.channel(on_open_callback=on_open)
-        except AMQPError as error:
-            raise BrokerUnavailable(sentence(error)) from error
+        with broker_errors():
+            self.connection.channel(on_open_callback=partial(resolve, opened))
         await asyncio.wait((opened, self.closed), return_when=asyncio.FIRST_COMPLETED)
         if not opened.done():
             opened.cancel()
@@ -344,8 +346,7 @@ async def _open(wanted: pika.ConnectionParameters) -> tuple[HotConnection, async
 
     def on_open(_: Any) -> None:
         _connected.add((wanted.host, wanted.port))
-        if not opened.done():
-            opened.set_result(None)
+        resolve(opened, None)
 
     def on_open_error(_: Any, error: BaseException | str) -> None:
         if not opened.done():
@@ -353,15 +354,11 @@ async def _open(wanted: pika.ConnectionParameters) -> tuple[HotConnection, async
             connected_before = (wanted.host, wanted.port) in _connected
             opened.set_exception(BrokerUnavailable(sentence(reason, wanted, connected_before)))
 
-    def on_close(_: Any, error: BaseException) -> None:
-        if not closed.done():
-            closed.set_result(error)
-
     connection = HotConnection(
         wanted,
         on_open_callback=on_open,
         on_open_error_callback=on_open_error,
-        on_close_callback=on_close,
+        on_close_callback=lambda _, error: resolve(closed, error),
         custom_ioloop=loop,
     )
     try:
@@ -458,6 +455,20 @@ def tls_context(settings: RabbitMQ) -> ssl.SSLContext:
     except OSError as error:
         raise BrokerUnavailable(of_files(file, error)) from error
     return context
+
+
+@contextmanager
+def connected(
+    settings: RabbitMQ, name: str, timeout_s: float, heartbeats: bool = True
+) -> Iterator[pika.BlockingConnection]:
+    """As ``connect``, for a block. An error of the connection in it raises as ``broker_errors``."""
+    connection = connect(settings, name, timeout_s, heartbeats)
+    try:
+        with broker_errors():
+            yield connection
+    finally:
+        with suppress(AMQPError, OSError):
+            connection.close()
 
 
 def connect(settings: RabbitMQ, name: str, timeout_s: float, heartbeats: bool = True) -> pika.BlockingConnection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 Arguments = Mapping[str, str | int | bool | None]
 
@@ -46,7 +47,7 @@ class Queue:
     """
 
     name: str
-    arguments: Arguments
+    arguments: Arguments = field(default_factory=dict)
     ours: bool = True
     delays: bool = False
 
@@ -61,10 +62,20 @@ class Binding:
 
     exchange: str
     queue: str
-    arguments: Arguments
+    arguments: Arguments = field(default_factory=dict)
     to_exchange: bool = False
     foreign: bool = False
     key: str = ""
+
+    def bind(self, channel: Any, **options: Any) -> None:
+        """Declare it on a channel of pika's, whose methods take these ``options``."""
+        bind = channel.exchange_bind if self.to_exchange else channel.queue_bind
+        bind(self.queue, self.exchange, self.key, dict(self.arguments), **options)
+
+    def unbind(self, channel: Any, **options: Any) -> None:
+        """Remove it, as ``bind``."""
+        unbind = channel.exchange_unbind if self.to_exchange else channel.queue_unbind
+        unbind(self.queue, self.exchange, self.key, dict(self.arguments), **options)
 
 
 Declaration = Exchange | Queue | Binding

@@ -13,7 +13,7 @@ from typing import Any
 from pika.channel import Channel
 from pika.exceptions import AMQPError
 
-from adapters.rabbitmq.connection import RabbitLink
+from adapters.rabbitmq.connection import RabbitLink, resolve
 from adapters.rabbitmq.intake_queue import IntakeQueue
 from adapters.rabbitmq.refusals import is_away
 from bridge.core.errors import BrokerUnavailable
@@ -61,14 +61,10 @@ async def _look(channel: Channel, queue: str) -> BaseException | None:
     """Return the error with which RabbitMQ closes the channel; None where the queue exists."""
     answer: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 
-    def take(error: BaseException | None) -> None:
-        if not answer.done():
-            answer.set_result(error)
-
     def on_exists(_: Any) -> None:
-        take(None)
+        resolve(answer, None)
         channel.close()
 
-    channel.add_on_close_callback(lambda _, error: take(error))
+    channel.add_on_close_callback(lambda _, error: resolve(answer, error))
     channel.queue_declare(queue, passive=True, callback=on_exists)
     return await answer

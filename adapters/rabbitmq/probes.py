@@ -17,13 +17,12 @@ import pika
 import structlog
 from pika import spec
 from pika.channel import Channel
-from pika.exceptions import AMQPError
 
-from adapters.rabbitmq.connection import RabbitLink, open_link
+from adapters.rabbitmq.connection import RabbitLink, open_link, resolve
 from adapters.rabbitmq.raw.fields import UnreadableTable
 from adapters.rabbitmq.raw.properties import BROKER_TIME, locate, read
 from adapters.rabbitmq.refusals import ACCESS_REFUSED
-from adapters.rabbitmq.trouble import crashed, refuses, sentence, silent
+from adapters.rabbitmq.trouble import broker_errors, crashed, refuses, sentence, silent
 from bridge.core.errors import BrokerUnavailable, Refused
 from bridge.settings import RabbitMQ
 from bridge.telemetry.health import Health
@@ -86,9 +85,8 @@ async def publish_probes(settings: RabbitMQ, queues: Sequence[str]) -> dict[str,
     """
     link = await open_link(settings, "postdate probe")
     try:
-        return await _probed(link, queues)
-    except AMQPError as error:
-        raise BrokerUnavailable(sentence(error)) from error
+        with broker_errors():
+            return await _probed(link, queues)
     finally:
         await link.close()
 
@@ -171,14 +169,13 @@ async def ask_queues(settings: RabbitMQ, queues: Iterable[str]) -> dict[str, str
 async def _asked(settings: RabbitMQ, queues: Sequence[str]) -> dict[str, _Describe]:
     link = await open_link(settings, "postdate check")
     try:
-        channels = [await link.channel() for _ in queues]
-        answers = await asyncio.gather(*map(_get, channels, queues))
-        found = {queue: trouble for queue, trouble in zip(queues, answers, strict=True) if trouble is not None}
-        if silent in found.values():
-            await _control(link)
-        return found
-    except AMQPError as error:
-        raise BrokerUnavailable(sentence(error)) from error
+        with broker_errors():
+            channels = [await link.channel() for _ in queues]
+            answers = await asyncio.gather(*map(_get, channels, queues))
+            found = {queue: trouble for queue, trouble in zip(queues, answers, strict=True) if trouble is not None}
+            if silent in found.values():
+                await _control(link)
+            return found
     finally:
         await link.close()
 
@@ -186,16 +183,12 @@ async def _asked(settings: RabbitMQ, queues: Sequence[str]) -> dict[str, _Descri
 async def _get(channel: Channel, queue: str) -> _Describe | None:
     answer: asyncio.Future[_Describe | None] = asyncio.get_running_loop().create_future()
 
-    def take(trouble: _Describe | None) -> None:
-        if not answer.done():
-            answer.set_result(trouble)
-
-    def on_message(_: Channel, got: Any, __: Any, ___: bytes) -> None:
+    def on_message(_: Channel, got: Any, *__: Any) -> None:
         channel.basic_nack(got.delivery_tag, requeue=True)
-        take(None)
+        resolve(answer, None)
 
-    channel.add_on_close_callback(lambda _, error: take(crashed if _is_crash(error, queue) else None))
-    channel.add_callback(lambda _: take(None), [spec.Basic.GetEmpty])
+    channel.add_on_close_callback(lambda _, error: resolve(answer, crashed if _is_crash(error, queue) else None))
+    channel.add_callback(lambda _: resolve(answer, None), [spec.Basic.GetEmpty])
     channel.basic_get(queue, on_message)
     with suppress(TimeoutError):
         async with asyncio.timeout(_ANSWER_S):

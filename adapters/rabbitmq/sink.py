@@ -18,18 +18,19 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Generic
 
 from pika.channel import Channel
-from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
+from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
 
 from adapters.rabbitmq import refusals
-from adapters.rabbitmq.connection import RabbitLink, RawProperties, open_link
+from adapters.rabbitmq.connection import RabbitLink, RawProperties, open_link, resolve
 from adapters.rabbitmq.outgoing import Encoder, Out, chosen
 from adapters.rabbitmq.raw import frames
 from adapters.rabbitmq.raw.payload import routing_key, unpack
 from adapters.rabbitmq.raw.properties import UnreadableTable, read
-from adapters.rabbitmq.trouble import sentence
+from adapters.rabbitmq.trouble import broker_errors, sentence
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Outcome, Refusal, no_route
 from bridge.core.ports import L, Result
@@ -278,26 +279,19 @@ class RabbitSink(Generic[L]):
 
     async def _open_channel(self, link: RabbitLink) -> asyncio.Future[BaseException]:
         channel = await link.channel()
-        confirming: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        confirming: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         ended: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-
-        def on_confirming(_: Any) -> None:
-            if not confirming.done():
-                confirming.set_result(None)
 
         def on_close(_: Channel, error: BaseException) -> None:
             self._encoder = None  # RabbitMQ ends the connection over a publish on a closed channel
             self._find_cause(error)
             self._give_back()
-            if not ended.done():
-                ended.set_result(error)
+            resolve(ended, error)
 
-        try:
+        with broker_errors():  # the channel may have closed meanwhile
             channel.add_on_close_callback(on_close)
             channel.add_on_return_callback(self._on_return)
-            channel.confirm_delivery(lambda _: None, callback=on_confirming)
-        except AMQPError as error:  # the channel has closed meanwhile
-            raise BrokerUnavailable(sentence(error)) from error
+            channel.confirm_delivery(lambda _: None, callback=partial(resolve, confirming))
         await asyncio.wait((confirming, ended), return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
             raise BrokerUnavailable(sentence(ended.result()))

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from pika.channel import Channel
 from pika.exceptions import AMQPError
 
-from adapters.rabbitmq.connection import RabbitLink, open_link
+from adapters.rabbitmq.connection import RabbitLink, open_link, resolve
 from adapters.rabbitmq.declarations import Binding
 from adapters.rabbitmq.deleted_queue import DELETED_SHOWN_S, deleted, is_deleted, recreated
 from adapters.rabbitmq.failure import RETRY_HEADERS, read_rejected
@@ -66,23 +67,10 @@ def _keep_bound(channel: Channel, intake: IntakeQueue) -> None:
     if not intake.bindings or not channel.is_open:
         return
     for binding in intake.bindings:
-        _bind(channel, binding)
+        binding.bind(channel, callback=lambda _: None)
     for binding in intake.unbound:
-        _unbind(channel, binding)
+        binding.unbind(channel, callback=lambda _: None)
     asyncio.get_running_loop().call_later(_BIND_S, _keep_bound, channel, intake)
-
-
-def _bind(channel: Channel, binding: Binding) -> None:
-    arguments = dict(binding.arguments)
-    if binding.to_exchange:
-        channel.exchange_bind(binding.queue, binding.exchange, binding.key, arguments, callback=lambda _: None)
-    else:
-        channel.queue_bind(binding.queue, binding.exchange, binding.key, arguments, callback=lambda _: None)
-
-
-def _unbind(channel: Channel, binding: Binding) -> None:
-    unbind = channel.exchange_unbind if binding.to_exchange else channel.queue_unbind
-    unbind(binding.queue, binding.exchange, binding.key, dict(binding.arguments), callback=lambda _: None)
 
 
 async def _keep_bound_to_foreign(link: RabbitLink, binding: Binding) -> None:
@@ -92,7 +80,7 @@ async def _keep_bound_to_foreign(link: RabbitLink, binding: Binding) -> None:
             channel, closed = await link.channel(), asyncio.Event()
             channel.add_on_close_callback(lambda *_, closed=closed: closed.set())
             while channel.is_open:
-                _bind(channel, binding)
+                binding.bind(channel, callback=lambda _: None)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_BIND_S):
                         await closed.wait()
@@ -376,7 +364,7 @@ class RabbitSource:
     async def _consume(self, link: RabbitLink, intake: IntakeQueue) -> asyncio.Future[str]:
         """Open a channel and start consuming. The future gets the reason for its end."""
         channel = await link.channel()
-        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if self._stopping:
             return ended
@@ -386,8 +374,7 @@ class RabbitSource:
             consumer.alive = False
             self._health.say(_held_subject(intake), "")
             self._forget(self._arrivals.remove(lambda delivery: delivery.tag[0] is consumer))
-            if not ended.done():
-                ended.set_result(why)
+            resolve(ended, why)
 
         def on_close(_: Channel, error: BaseException) -> None:
             gone = getattr(error, "reply_code", 0) == _NOT_FOUND and not is_away(str(error))
@@ -398,19 +385,15 @@ class RabbitSource:
                 channel.close()
             on_end(f"RabbitMQ cancelled the consumer. If the queue was deleted, {intake.without}")
 
-        def on_started(_: Any) -> None:
-            if not started.done():
-                started.set_result(None)
-
         try:
             channel.add_on_close_callback(on_close)
             channel.add_on_cancel_callback(on_cancel)
             channel.basic_qos(prefetch_count=self._settings.prefetch)
             if intake.route in self._closed_routes:
                 consumer.cancelled = True
-                on_started(None)
+                resolve(started, None)
             else:
-                consumer.consume(on_started)
+                consumer.consume(partial(resolve, started))
         except AMQPError as error:  # the channel has closed meanwhile
             consumer.alive = False
             raise BrokerUnavailable(sentence(error)) from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from adapters.rabbitmq.declarations import Binding, Exchange, Queue
 from adapters.rabbitmq.levels.waits import Waits, dead_queue, plan_waits
 from adapters.rabbitmq.native_guard import timed_queue
-from adapters.rabbitmq.topology.declaring import Session, open_session, planned_names
+from adapters.rabbitmq.topology.declaring import Session, open_session, planned
 from adapters.rabbitmq.topology.route_topology import plan
 from bridge.delay.header import LEVELS_MS
 from bridge.desk.leftovers import Intake
@@ -138,7 +138,7 @@ def _consumed(session: Session, queue: LevelQueue) -> str:
 
 def _count(session: Session, settings: Settings, before: Sequence[Settings]) -> Iterator[LevelQueue]:
     # A route may have taken over the queue of a renamed one: a queue that any route needs is not stale.
-    taken = set(planned_names(settings)[1])
+    taken = {part.name for part in planned(settings) if isinstance(part, Queue)}
     for route in settings.routes:
         stored = settings.routes[route].mode == "redis"
         if stored and not _had_levels(session, settings, route):

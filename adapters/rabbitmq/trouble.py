@@ -8,17 +8,23 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pika
 from pika.credentials import ExternalCredentials
 from pika.exceptions import (
+    AMQPError,
     AuthenticationError,
     ChannelClosed,
+    ChannelClosedByBroker,
     ConnectionClosed,
     IncompatibleProtocolError,
     StreamLostError,
 )
+
+from adapters.rabbitmq.refusals import ACCESS_REFUSED, no_right
+from bridge.core.errors import BrokerUnavailable, Refused
 
 #: OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH; then not yet valid and expired.
 _OTHER_NAME, _OUT_OF_TIME = (62, 64), (9, 10)
@@ -46,6 +52,18 @@ def sentence(
     if wanted is not None:
         return _not_opened(cause, wanted, connected_before)
     return _refused_login(str(cause), None) or f"RabbitMQ does not answer ({_plain(cause)})"
+
+
+@contextmanager
+def broker_errors() -> Iterator[None]:
+    """Translate errors of pika and of the network: a missing right into ``Refused``, any other into
+    ``BrokerUnavailable``."""
+    try:
+        yield
+    except (AMQPError, OSError) as error:
+        if isinstance(error, ChannelClosedByBroker) and error.reply_code == ACCESS_REFUSED:
+            raise Refused(no_right(error.reply_text)) from error
+        raise BrokerUnavailable(sentence(error)) from error
 
 
 def of_all_hosts(troubles: Sequence[str]) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from adapters.rabbitmq.declarations import Binding
 from adapters.rabbitmq.migration.facts import binding_facts, exchange_facts, inner_publishers
 from adapters.rabbitmq.migration.hold import HoldAnswer, held, script
 from adapters.rabbitmq.migration.move_plan import (
     WAITING_ARGUMENTS,
-    BindingFacts,
     BrokerFacts,
     ExchangeFacts,
     Stage,
@@ -32,9 +32,9 @@ TARGET = ExchangeFacts("orders.target", "topic")
 FRONT = ExchangeFacts("orders.delay", "headers", {"alternate-exchange": "orders.target"})
 WAITING = ExchangeFacts("orders.waiting", PLUGIN_TYPE, WAITING_ARGUMENTS, waiting=3)
 ENDS = ExchangeFacts("orders", "topic", {"alternate-exchange": "orders.delay"})
-BOUND = BindingFacts("orders", "work", key="new.#")
-INTAKE = BindingFacts("orders.delay", "postdate.orders")
-READY = (BOUND, BOUND.of("orders.target"), INTAKE)
+BOUND = Binding("orders", "work", key="new.#")
+INTAKE = Binding("orders.delay", "postdate.orders")
+READY = (BOUND, replace(BOUND, exchange="orders.target"), INTAKE)
 CTL, PAUSED = Means("rabbitmqctl"), Means(paused=True)
 
 
@@ -182,7 +182,7 @@ class TestFacts:
             {"name": "r", "arguments": {}, "effective_policy_definition": {"dead-letter-exchange": "orders"}},
             {"name": "s", "arguments": {}, "effective_policy_definition": []},
         ]
-        found = inner_publishers(exchanges, [BOUND, BindingFacts("b", "orders", to_exchange=True)], queues)
+        found = inner_publishers(exchanges, [BOUND, Binding("b", "orders", to_exchange=True)], queues)
         assert {name: len(texts) for name, texts in found.items()} == {"orders": 4}
 
 

@@ -179,7 +179,7 @@ def test_a_queue_on_a_node_that_is_down_is_not_missing(reply: str, state: Standi
     session = Session(cast("Any", Refusing(reply)))
     found = session.compare("orders", Queue("timed", {"x-queue-type": "classic"}), without_store=False)
     assert found.state is state
-    assert session.lacks("timed") is (state is Standing.MISSING)
+    assert session.lacks(Queue("timed")) is (state is Standing.MISSING)
 
 
 class TestFindings:

@@ -10,7 +10,8 @@ from typing import Any
 import pika
 from pika.exceptions import AMQPError
 
-from adapters.rabbitmq.lab.trial_objects import broker_errors, connect
+from adapters.rabbitmq.lab.trial_objects import connect
+from adapters.rabbitmq.trouble import broker_errors
 from bridge.lab.ports import Received
 from bridge.settings import Settings
 

@@ -16,9 +16,9 @@ from math import ceil
 from pika import frame, spec
 from pika.channel import Channel
 
-from adapters.rabbitmq.connection import RabbitLink, check_seams, open_link
-from adapters.rabbitmq.lab.trial_objects import broker_errors
+from adapters.rabbitmq.connection import RabbitLink, check_seams, open_link, resolve
 from adapters.rabbitmq.raw.frames import ACK, BODY, NACK, frame_head, tag_and_flag
+from adapters.rabbitmq.trouble import broker_errors
 from bridge.delay.header import NATIVE
 from bridge.lab.load import STAMP, Got, Load, Sent, Tally
 from bridge.settings import RabbitMQ, Settings
@@ -35,14 +35,9 @@ async def _opened(settings: RabbitMQ, name: str) -> AsyncIterator[tuple[RabbitLi
     """Connect, and open a channel. The link also counts as closed when the channel is."""
     check_seams()
     link = await open_link(settings, name)
-
-    def on_close(_: Channel, error: BaseException) -> None:
-        if not link.closed.done():
-            link.closed.set_result(error)
-
     try:
         channel = await link.channel()
-        channel.add_on_close_callback(on_close)
+        channel.add_on_close_callback(lambda _, error: resolve(link.closed, error))
         yield link, channel
     finally:
         await link.close()

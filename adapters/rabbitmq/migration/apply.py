@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pika
 from pika import frame, spec
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exceptions import AMQPError, ChannelClosedByBroker
+from pika.exceptions import ChannelClosedByBroker
 
-from adapters.rabbitmq.connection import addresses, connect
+from adapters.rabbitmq.connection import addresses, connected
+from adapters.rabbitmq.declarations import Binding, Exchange
 from adapters.rabbitmq.migration.facts import read_facts
 from adapters.rabbitmq.migration.hold import HoldAnswer, hold
 from adapters.rabbitmq.migration.move_plan import (
     WAITING_ARGUMENTS,
-    BindingFacts,
     BrokerFacts,
     ExchangeFacts,
     PluginMove,
@@ -30,8 +30,9 @@ from adapters.rabbitmq.migration.move_plan import (
 )
 from adapters.rabbitmq.nodes import PLUGIN_TYPE
 from adapters.rabbitmq.refusals import ACCESS_REFUSED
+from adapters.rabbitmq.topology.declaring import Session
 from adapters.rabbitmq.trouble import sentence
-from bridge.core.errors import BrokerUnavailable, Refused
+from bridge.core.errors import Refused
 from bridge.desk.migration import Means, Migration
 from bridge.settings import Settings
 
@@ -69,7 +70,7 @@ def advance(settings: Settings, exchange: str, means: Means, say: Say) -> None:
         if not is_ready(move, facts):
             return
         broker.declare(ExchangeFacts(move.names.waiting, PLUGIN_TYPE, WAITING_ARGUMENTS))
-        broker.bind(BindingFacts(move.names.waiting, move.names.target, to_exchange=True))
+        broker.bind(Binding(move.names.waiting, move.names.target, to_exchange=True))
         if reasons := list(replace_obstacles(move, facts, means)):
             raise Refused(f"exchange '{exchange}' was prepared but not replaced: {'. '.join(reasons)}")
         broker.check_rights(move)
@@ -99,15 +100,15 @@ def _finish(broker: MigratingBroker, move: PluginMove, facts: BrokerFacts, means
         if held.moved:
             say(f"Moved to '{move.names.waiting}': {held.moved}.")
     if waiting == 0:
-        broker.delete(move.names.waiting)
+        broker.delete(Exchange(move.names.waiting))
         say(f"Deleted '{move.names.waiting}': no message of '{move.names.old}' waits in the plugin.")
 
 
-class MigratingBroker:
-    """A connection, with a new channel for each call that the broker may refuse."""
+class MigratingBroker(Session):
+    """A session that can also replace an exchange."""
 
     def __init__(self, connection: pika.BlockingConnection, vhost: str) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._vhost = vhost
 
     def hold(self, tool: str, move: PluginMove) -> AbstractContextManager[HoldAnswer]:
@@ -117,29 +118,19 @@ class MigratingBroker:
 
     def lock(self) -> None:
         """Make sure that this is the only migration. The lock ends with the connection. Raises ``Refused``."""
-        channel = self._connection.channel()
-        try:
-            channel.queue_declare(_LOCK, exclusive=True, auto_delete=True)
-        except ChannelClosedByBroker as closed:
-            if closed.reply_code == _LOCKED:
-                raise Refused("another `postdate migrate plugin --apply` is running on this virtual host") from closed
-            raise Refused(sentence(closed)) from closed
+        closed = self._try(lambda channel: channel.queue_declare(_LOCK, exclusive=True, auto_delete=True))
+        if closed is not None and closed.reply_code == _LOCKED:
+            raise Refused("another `postdate migrate plugin --apply` is running on this virtual host")
+        if closed is not None:
+            raise Refused(sentence(closed))
 
     def declare(self, exchange: ExchangeFacts) -> None:
         """Declare an exchange, or do nothing where it exists with the same properties. Raises ``Refused``."""
         self._do(lambda channel: _declare(channel, exchange))
 
-    def bind(self, binding: BindingFacts) -> None:
+    def bind(self, binding: Binding) -> None:
         """Bind, or do nothing where the binding exists. Raises ``Refused``."""
-        arguments = dict(binding.arguments)
-        if binding.to_exchange:
-            self._do(lambda channel: channel.exchange_bind(binding.destination, binding.source, binding.key, arguments))
-        else:
-            self._do(lambda channel: channel.queue_bind(binding.destination, binding.source, binding.key, arguments))
-
-    def delete(self, exchange: str) -> None:
-        """Delete an exchange. Raises ``Refused``."""
-        self._do(lambda channel: channel.exchange_delete(exchange))
+        self._do(binding.bind)
 
     def check_rights(self, move: PluginMove) -> None:
         """Raise ``Refused`` where the user may not declare the exchange after having deleted it. Nothing changes.
@@ -184,15 +175,6 @@ class MigratingBroker:
             advice = ". Give the user of rabbitmq.url that right" if closed.reply_code == ACCESS_REFUSED else ""
             raise Refused(f"{sentence(closed)}{advice}")
 
-    def _try(self, call: Callable[[BlockingChannel], Any]) -> ChannelClosedByBroker | None:
-        channel = self._connection.channel()
-        try:
-            call(channel)
-        except ChannelClosedByBroker as closed:
-            return closed
-        channel.close()
-        return None
-
 
 def _declare(channel: BlockingChannel, exchange: ExchangeFacts) -> None:
     channel.exchange_declare(exchange.name, exchange.type, durable=True, arguments=dict(exchange.arguments))
@@ -201,11 +183,6 @@ def _declare(channel: BlockingChannel, exchange: ExchangeFacts) -> None:
 @contextmanager
 def _open(settings: Settings) -> Iterator[MigratingBroker]:
     """Connect, without heartbeats: the connection rests while rabbitmqctl runs."""
-    connection = connect(settings.rabbitmq, f"{settings.bridge.name} migrate", _TIMEOUT_S, heartbeats=False)
-    try:
+    name = f"{settings.bridge.name} migrate"
+    with connected(settings.rabbitmq, name, _TIMEOUT_S, heartbeats=False) as connection:
         yield MigratingBroker(connection, addresses(settings.rabbitmq)[0].virtual_host)
-    except (AMQPError, OSError) as error:
-        raise BrokerUnavailable(sentence(error)) from error
-    finally:
-        with suppress(AMQPError):
-            connection.close()

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from adapters.rabbitmq.declarations import Binding
 from adapters.rabbitmq.management import reach
-from adapters.rabbitmq.migration.move_plan import ALTERNATE, BindingFacts, BrokerFacts, ExchangeFacts, moves
+from adapters.rabbitmq.migration.move_plan import ALTERNATE, BrokerFacts, ExchangeFacts, moves
 from adapters.rabbitmq.topology.declaring import open_session
 from bridge.core.errors import SettingsError
 from bridge.settings import Settings
@@ -30,7 +31,7 @@ def read_facts(settings: Settings) -> BrokerFacts:
     publishers = inner_publishers(exchanges.values(), bindings, queues)
     facts = BrokerFacts(exchanges, bindings, exclusive, publishers, nodes=nodes)
     fronts = {move.names.front for move in moves(facts)}
-    intakes = {binding.destination for binding in bindings if binding.source in fronts and not binding.to_exchange}
+    intakes = {binding.queue for binding in bindings if binding.exchange in fronts and not binding.to_exchange}
     with open_session(settings) as session:
         consumed = frozenset(queue for queue in intakes if session.consumers(queue))
     return replace(facts, consumed=consumed)
@@ -50,21 +51,20 @@ def exchange_facts(found: Mapping[str, Any]) -> ExchangeFacts:
     )
 
 
-def binding_facts(found: Mapping[str, Any]) -> BindingFacts:
+def binding_facts(found: Mapping[str, Any]) -> Binding:
     """Return a binding of the API's answer. Pure."""
-    to_exchange = found.get("destination_type") == "exchange"
-    key, arguments = str(found.get("routing_key", "")), found.get("arguments") or {}
-    return BindingFacts(str(found["source"]), str(found["destination"]), to_exchange, key, arguments)
+    to_exchange, key = found.get("destination_type") == "exchange", str(found.get("routing_key", ""))
+    return Binding(str(found["source"]), str(found["destination"]), found.get("arguments") or {}, to_exchange, key=key)
 
 
 def inner_publishers(
-    exchanges: Iterable[ExchangeFacts], bindings: Iterable[BindingFacts], queues: Iterable[Mapping[str, Any]]
+    exchanges: Iterable[ExchangeFacts], bindings: Iterable[Binding], queues: Iterable[Mapping[str, Any]]
 ) -> dict[str, tuple[str, ...]]:
     """Return, by exchange, what publishes to it inside the broker. Pure."""
     found: dict[str, list[str]] = {}
     for binding in bindings:
         if binding.to_exchange:
-            found.setdefault(binding.destination, []).append(f"exchange '{binding.source}' is bound to it")
+            found.setdefault(binding.queue, []).append(f"exchange '{binding.exchange}' is bound to it")
     for exchange in exchanges:
         if isinstance(to := exchange.arguments.get(ALTERNATE), str):
             found.setdefault(to, []).append(f"it is the alternate exchange of '{exchange.name}'")

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from adapters.rabbitmq.declarations import Binding
 from adapters.rabbitmq.nodes import PLUGIN_TYPE
 from bridge.desk.migration import Means, Migration, MigrationStep, Progress
 
@@ -69,35 +70,21 @@ class ExchangeFacts:
     waiting: int | None = None
 
 
-class BindingFacts(NamedTuple):
-    """A binding as the management API describes it."""
-
-    source: str
-    destination: str
-    to_exchange: bool = False
-    key: str = ""
-    arguments: Mapping[str, Any] = {}
-
-    def of(self, source: str) -> BindingFacts:
-        """Return the same binding of another exchange."""
-        return self._replace(source=source)
-
-
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
     """What the broker has. ``publishers``: by exchange, what publishes to it inside the broker. ``consumed``: queues
     with a consumer. ``nodes`` is None where the user may not ask."""
 
     exchanges: Mapping[str, ExchangeFacts]
-    bindings: tuple[BindingFacts, ...] = ()
+    bindings: tuple[Binding, ...] = ()
     exclusive: frozenset[str] = frozenset()
     publishers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     consumed: frozenset[str] = frozenset()
     nodes: int | None = 1
 
-    def of(self, source: str) -> list[BindingFacts]:
+    def of(self, exchange: str) -> list[Binding]:
         """Return the bindings of an exchange."""
-        return [binding for binding in self.bindings if binding.source == source]
+        return [binding for binding in self.bindings if binding.exchange == exchange]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +95,7 @@ class PluginMove:
     stage: Stage
     type: str
     arguments: Mapping[str, Any]
-    bindings: tuple[BindingFacts, ...] = ()
+    bindings: tuple[Binding, ...] = ()
     waiting: int | None = None
 
     @property
@@ -137,8 +124,9 @@ def _move(facts: BrokerFacts, old: str) -> PluginMove:
     waiting = parked.waiting if parked else 0
     if found is not None and found.type == PLUGIN_TYPE:
         arguments = {name: value for name, value in found.arguments.items() if name != _UNDERLYING}
-        there = [binding.of(old) for binding in facts.of(names.target)]
-        lacks = tuple(binding.of(names.target) for binding in facts.of(old) if binding not in there)
+        there = facts.of(names.target)
+        wanted = (replace(binding, exchange=names.target) for binding in facts.of(old))
+        lacks = tuple(binding for binding in wanted if binding not in there)
         known = None if found.waiting is None or waiting is None else found.waiting + waiting
         return PluginMove(names, Stage.PLUGIN, str(found.arguments.get(_UNDERLYING)), arguments, lacks, known)
     assert target is not None  # ``_is_waiting`` has seen it
@@ -153,9 +141,9 @@ def obstacles(move: PluginMove, facts: BrokerFacts) -> Iterator[str]:
         if found.auto_delete or found.internal or not found.durable:
             yield "it is auto-delete, internal or not durable. Let its application declare a durable one, and move that"
         for binding in move.bindings:
-            if binding.destination in facts.exclusive and not binding.to_exchange:
+            if binding.queue in facts.exclusive and not binding.to_exchange:
                 yield (
-                    f"queue '{binding.destination}' is exclusive to its consumer's connection. Let that consumer bind "
+                    f"queue '{binding.queue}' is exclusive to its consumer's connection. Let that consumer bind "
                     f"it to '{move.names.target}' itself, and stop binding it to '{move.names.old}'"
                 )
     yield from _taken(move, facts)
@@ -188,7 +176,7 @@ def is_ready(move: PluginMove, facts: BrokerFacts) -> bool:
 
 
 def _intakes(move: PluginMove, facts: BrokerFacts) -> set[str]:
-    return {binding.destination for binding in facts.of(move.names.front) if not binding.to_exchange}
+    return {binding.queue for binding in facts.of(move.names.front) if not binding.to_exchange}
 
 
 def replace_obstacles(move: PluginMove, facts: BrokerFacts, means: Means) -> Iterator[str]:

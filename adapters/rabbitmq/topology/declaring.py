@@ -8,15 +8,15 @@ refuses other arguments: that is the comparison, made only where a passive decla
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exceptions import AMQPError, ChannelClosedByBroker
+from pika.exceptions import ChannelClosedByBroker
 
-from adapters.rabbitmq.connection import connect
+from adapters.rabbitmq.connection import connected
 from adapters.rabbitmq.declarations import Binding, Declaration, Exchange, Queue
 from adapters.rabbitmq.native_guard import delays_natively
 from adapters.rabbitmq.refusals import ACCESS_REFUSED, is_away
@@ -31,8 +31,7 @@ from adapters.rabbitmq.topology.findings import (
     summary,
 )
 from adapters.rabbitmq.topology.route_topology import RouteTopology, plan
-from adapters.rabbitmq.trouble import sentence
-from bridge.core.errors import BrokerUnavailable, Refused, TopologyMismatch
+from bridge.core.errors import Refused, TopologyMismatch
 from bridge.desk.topology import Standing
 from bridge.settings import Settings
 
@@ -102,11 +101,10 @@ def _is_new(declaration: Declaration, absent: Sequence[Declaration]) -> bool:
     return declaration.exchange in exchanges or declaration.queue in others
 
 
-def planned_names(settings: Settings) -> tuple[list[str], list[str]]:
-    """Return the names of postdate's own exchanges and queues that the routes need on any RabbitMQ. Pure."""
+def planned(settings: Settings) -> list[Exchange | Queue]:
+    """Return postdate's own exchanges and queues that the routes need on any RabbitMQ. Pure."""
     found = [declaration for topology in plan(settings, native=True) for declaration in topology.declarations()]
-    exchanges = [declaration.name for declaration in found if isinstance(declaration, Exchange)]
-    return exchanges, [declaration.name for declaration in found if isinstance(declaration, Queue)]
+    return [declaration for declaration in found if not isinstance(declaration, Binding)]
 
 
 def _refuse(findings: Iterable[Comparison]) -> None:
@@ -158,7 +156,7 @@ class Session:
         """Declare or bind. Return false for a binding to something of the consumers' that is missing. Raises
         ``Refused``."""
         if isinstance(declaration, Binding):
-            closed = self._try(lambda channel: _bind(channel, declaration))
+            closed = self._try(declaration.bind)
         else:
             closed = self._declare(declaration, passive=False)
         if closed is None:
@@ -171,7 +169,7 @@ class Session:
 
     def unbind(self, binding: Binding) -> None:
         """Remove a binding, whether it exists or not. Raises ``Refused``."""
-        closed = self._try(lambda channel: _unbind(channel, binding))
+        closed = self._try(binding.unbind)
         if closed is not None and closed.reply_code != _NOT_FOUND:
             raise Refused(not_done("remove", binding, closed.reply_code, closed.reply_text))
 
@@ -194,9 +192,9 @@ class Session:
             raise Refused(f"RabbitMQ does not count queue '{queue}': {closed.reply_code} {closed.reply_text}")
         return answers[0].method if answers else None
 
-    def lacks(self, queue: str) -> bool:
-        """Return whether there is no queue of this name, not even on a node that is down."""
-        closed = self._try(lambda channel: channel.queue_declare(queue, passive=True))
+    def lacks(self, declaration: Exchange | Queue) -> bool:
+        """Return whether there is nothing of this name, not even on a node that is down."""
+        closed = self._declare(declaration, passive=True)
         return closed is not None and closed.reply_code == _NOT_FOUND and not is_away(closed.reply_text)
 
     def delete_if_empty(self, queue: Queue) -> bool:
@@ -256,30 +254,8 @@ def _requeue(channel: BlockingChannel, got: Any) -> bool:
     return True
 
 
-def _bind(channel: BlockingChannel, binding: Binding) -> None:
-    arguments = dict(binding.arguments)
-    if binding.to_exchange:
-        channel.exchange_bind(binding.queue, binding.exchange, binding.key, arguments)
-    else:
-        channel.queue_bind(binding.queue, binding.exchange, binding.key, arguments)
-
-
-def _unbind(channel: BlockingChannel, binding: Binding) -> None:
-    arguments = dict(binding.arguments)
-    if binding.to_exchange:
-        channel.exchange_unbind(binding.queue, binding.exchange, binding.key, arguments)
-    else:
-        channel.queue_unbind(binding.queue, binding.exchange, binding.key, arguments)
-
-
 @contextmanager
 def open_session(settings: Settings) -> Iterator[Session]:
-    """Connect, and translate every error of the connection into ``BrokerUnavailable``."""
-    connection = connect(settings.rabbitmq, f"{settings.bridge.name} setup", _TIMEOUT_S)
-    try:
+    """Connect. An error of the connection raises ``BrokerUnavailable``."""
+    with connected(settings.rabbitmq, f"{settings.bridge.name} setup", _TIMEOUT_S) as connection:
         yield Session(connection)
-    except (AMQPError, OSError) as error:
-        raise BrokerUnavailable(sentence(error)) from error
-    finally:
-        with suppress(AMQPError):
-            connection.close()

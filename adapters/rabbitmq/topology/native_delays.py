@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from adapters.rabbitmq.declarations import Queue
 from adapters.rabbitmq.management import ManagementApi, reach
 from adapters.rabbitmq.native_guard import timed_queue
 from adapters.rabbitmq.topology.declaring import open_session
@@ -23,8 +24,8 @@ def judge_native_delays(settings: Settings) -> Iterator[CheckResult]:
         if not session.native:
             return
         quorum = [name for name in delay_routes(settings) if settings.queue_type_of(name) == "quorum"]
-        declared = [name for name in quorum if not session.lacks(settings.queue_of(name))]
-        open_routes = {name for name in declared if session.lacks(timed_queue(settings.queue_of(name)))}
+        declared = [name for name in quorum if not session.lacks(Queue(settings.queue_of(name)))]
+        open_routes = {name for name in declared if session.lacks(Queue(timed_queue(settings.queue_of(name))))}
     yield from (_reached(settings, name, "`postdate setup` declares what keeps it away") for name in open_routes)
     with reach(settings.rabbitmq) as api:
         for name in quorum:
