@@ -17,7 +17,7 @@ from adapters.rabbitmq.native_guard import timed_queue
 from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out, Returning
 from adapters.rabbitmq.probes import IntakeProbe, publish_probes
 from adapters.rabbitmq.raw.amqp10 import SECTIONS
-from adapters.rabbitmq.raw.properties import NATIVE_DELAY, DropRules
+from adapters.rabbitmq.raw.properties import NATIVE_DELAY, dropped
 from adapters.rabbitmq.sink import RabbitSink
 from adapters.rabbitmq.source import RabbitSource
 from adapters.rabbitmq.topology import declaring, rejections
@@ -133,15 +133,13 @@ def _watches(live: Callable[[], Settings], source: RabbitSource, health: Health)
 def out(settings: Settings, name: str) -> Out:
     """Return how a route's messages leave."""
     route, headers = settings.routes[name], settings.headers
-    rules = DropRules(
-        headers.keep_user_id, headers.keep_cc, headers.keep_bcc, headers.keep_x_death, headers.keep_delivery_count
-    )
+    keep = headers.keep_cc, headers.keep_bcc, headers.keep_x_death, headers.keep_delivery_count
     delay_headers = {header.encode() for header in (*OWN_HEADERS, *route.dialects)}
     if headers.audit:
         delay_headers |= AUDIT_HEADERS
     return Out(
         exchange=route.target,
-        drop=rules.names(delay_headers),
+        drop=dropped(delay_headers, *keep),
         drop_user_id=not headers.keep_user_id,
         audit=headers.audit,
         plugin=headers.compat == "plugin",
@@ -156,10 +154,10 @@ def out_of_retry(settings: Settings, name: str, seal: Seal | None = None) -> Out
     """Return how a retry route's messages leave. Delay headers belong to the consumers, and stay, except on what leaves
     for ``then``: there they would delay it again, or cancel another message."""
     headers, entries_max = settings.headers, settings.limits.header_entries
-    rules = DropRules(headers.keep_user_id, headers.keep_cc, headers.keep_bcc)
+    own = RETRY_HEADERS | AUDIT_HEADERS if headers.audit else RETRY_HEADERS
     back = Out(
         exchange=back_exchange(settings.queue_of(name)),
-        drop=rules.names(RETRY_HEADERS | AUDIT_HEADERS if headers.audit else RETRY_HEADERS),
+        drop=dropped(own, headers.keep_cc, headers.keep_bcc),
         drop_user_id=not headers.keep_user_id,
         audit=headers.audit,
         plugin=False,
@@ -219,20 +217,15 @@ def _native(settings: Settings, name: str, intake: IntakeQueue) -> tuple[IntakeQ
 
 
 def _route_packing(settings: Settings, name: str) -> RoutePacking:
-    route, headers = settings.routes[name], settings.headers
-    rules = DropRules(
-        keep_cc=headers.keep_cc, keep_bcc=headers.keep_bcc, keep_delivery_count=headers.keep_delivery_count
+    headers, delay_headers = settings.headers, (*OWN_HEADERS, *settings.routes[name].dialects)
+    drop = dropped(
+        (header.encode() for header in delay_headers),
+        headers.keep_cc,
+        headers.keep_bcc,
+        delivery_count=headers.keep_delivery_count,
     )
-    return RoutePacking(
-        waits=plan_waits(settings, name),
-        target=route.target,
-        drop=rules.names(header.encode() for header in (*OWN_HEADERS, *route.dialects)),
-        drop_user_id=not headers.keep_user_id,
-        audit=headers.audit,
-        loops=None if route.target else _own_queues(settings),
-        queues=settings.allowed_routing_keys_of(name),
-        entries_max=settings.limits.header_entries + _ADDED_ENTRIES,
-    )
+    most = settings.limits.header_entries + _ADDED_ENTRIES
+    return RoutePacking(plan_waits(settings, name), replace(out(settings, name), drop=drop, entries_max=most))
 
 
 def _own_queues(settings: Settings) -> re.Pattern[bytes]:

@@ -10,13 +10,11 @@ only a state with postdate's signature (``bridge.delay.seal``), and drops any ot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple
 
 from adapters.rabbitmq.raw import fields
-from adapters.rabbitmq.raw.expiration import is_expiration
+from adapters.rabbitmq.raw.expiration import X_DEATH, Death, deaths, is_expiration
 from adapters.rabbitmq.raw.properties import locate
 from bridge.core.message import Failure
 from bridge.delay.seal import SIGNATURE, Seal
@@ -30,20 +28,16 @@ _ID = b"x-retry-id"
 _SIGNATURE = SIGNATURE.encode()
 #: What postdate adds to a message that returns.
 RETRY_HEADERS = frozenset({_ATTEMPT, _REASON, _FIRST_FAILED, _ID, _SIGNATURE})
-_X_DEATH = b"x-death"
-_READ = RETRY_HEADERS | {_X_DEATH}
+_READ = RETRY_HEADERS | {X_DEATH}
 _REASON_MAX = 255
 _ID_MAX = 64
 #: Above it, an attempt is no number of ours: a year of retries each millisecond stays below.
 _ATTEMPT_MAX = 2**36
 #: The year 10000.
 _MOMENT_MAX_MS = 253_402_300_800_000
-_ROUTING_KEY_MAX = 255
-#: How many deaths are read, and entries of each. RabbitMQ writes a death for each queue and reason, with nine entries.
 #: What becomes of rejected messages without an intake queue, and what became of them.
 FAILED_GONE = "RabbitMQ drops rejected messages, except from queues with at-least-once dead-lettering, which keep them"
 FAILED_LOST = "RabbitMQ dropped rejected messages, except from queues with at-least-once dead-lettering"
-_DEATHS_MAX, _DEATH_ENTRIES_MAX = 16, 16
 
 
 def back_exchange(intake: str) -> str:
@@ -90,9 +84,9 @@ def read_rejected(props: bytes, failing: FailingQueue, entries_max: int | None =
     for field in fields.entries(props, starts[shape.headers] + 4, starts[shape.headers + 1], entries_max):
         if field[0] in _READ:
             found.setdefault(field[0], field)
-    deaths = _deaths(props, found[_X_DEATH]) if _X_DEATH in found else []
-    here = next((death for death in deaths if death.texts.get(b"queue") == failing.queue), None)
-    death = here or (deaths[0] if deaths else _Death({}, None))
+    died = [*deaths(props, found.get(X_DEATH)), Death({}, None)]
+    here = next((death for death in died if death.texts.get(b"queue") == failing.queue), None)
+    death = here or died[0]
     state = _State(
         _number(props, found.get(_ATTEMPT), 1, _ATTEMPT_MAX),
         _number(props, found.get(_FIRST_FAILED), 0, _MOMENT_MAX_MS),
@@ -136,34 +130,6 @@ def retry_entries(failure: Failure, arrived_ms: int, public_id: bytes, seal: Sea
     if seal is not None:
         written += fields.text_entry(_SIGNATURE, seal.sign(own_id, failure.attempt, first_ms))
     return written
-
-
-class _Death(NamedTuple):
-    """The texts of a table in x-death, and the first of its routing keys."""
-
-    texts: Mapping[bytes, bytes]
-    routing_key: bytes | None
-
-
-def _deaths(props: bytes, field: fields.Field) -> list[_Death]:
-    _, tag, value, end, _ = field
-    if tag != fields.ARRAY:
-        return []
-    newest = islice(fields.walk_array(props, value + 4, end), _DEATHS_MAX)
-    return [_death(props, start + 4, stop) for kind, start, stop in newest if kind == fields.TABLE]
-
-
-def _death(props: bytes, start: int, end: int) -> _Death:
-    texts: dict[bytes, bytes] = {}
-    routing_key = None
-    for name, tag, value, stop, _ in islice(fields.walk(props, start, end), _DEATH_ENTRIES_MAX):
-        if tag == fields.TEXT:
-            texts[name] = props[value + 4 : stop]
-        elif name == b"routing-keys" and tag == fields.ARRAY:
-            first = next(fields.walk_array(props, value + 4, stop), None)
-            if first is not None and first[0] == fields.TEXT and first[2] - first[1] - 4 <= _ROUTING_KEY_MAX:
-                routing_key = props[first[1] + 4 : first[2]]
-    return _Death(texts, routing_key)
 
 
 def _text(props: bytes, field: fields.Field | None, most: int) -> bytes:

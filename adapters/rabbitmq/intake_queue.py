@@ -93,20 +93,6 @@ class IntakeConsumer:
     removed at a reload.
     """
 
-    __slots__ = (
-        "alive",
-        "cancelled",
-        "channel",
-        "consumer_tag",
-        "early",
-        "floor",
-        "idle",
-        "intake",
-        "last",
-        "leaving",
-        "number",
-    )
-
     def __init__(self, intake: IntakeQueue, channel: Channel) -> None:
         self.intake = intake
         self.channel = channel

@@ -14,11 +14,13 @@ from adapters.rabbitmq.raw import frames
 from adapters.rabbitmq.raw.expiration import expiration_of, with_expiration
 from adapters.rabbitmq.raw.fields import long_entry, negated_entry, text_entry
 from adapters.rabbitmq.raw.payload import unpack
-from adapters.rabbitmq.raw.properties import TooManyEntries, alike, edit, header_tag, read
-from adapters.rabbitmq.refusals import headers_too_large, loop, not_allowed, too_large, too_many_headers
+from adapters.rabbitmq.raw.properties import TooManyEntries, alike, edit, header_field, read
+from adapters.rabbitmq.refusals import headers_too_large, loop, too_large
 from bridge.core.message import Refusal
 from bridge.core.ports import Letter
+from bridge.core.reasons import bad_headers
 from bridge.delay.seal import Seal
+from bridge.delay.trust import no_such_queue
 
 _ID = b"x-delay-id"
 _DUE = b"x-delay-due"
@@ -65,14 +67,6 @@ class Out:
     returning: Returning | None = None
 
 
-@dataclass(slots=True)
-class Frames:
-    """An encoded publish."""
-
-    data: bytes
-    routing_key: bytes
-
-
 def chosen(letter: Letter, out: Out) -> Out:
     """Return how this one message leaves. Raises ``ValueError`` for a damaged payload."""
     returning = out.returning
@@ -91,19 +85,19 @@ class Encoder:
         self._methods: dict[tuple[str, bytes], bytes] = {}
         self.size_max: int | None = None
 
-    def encode(self, letter: Letter, out: Out) -> Frames | Refusal:
+    def encode(self, letter: Letter, out: Out) -> bytes | Refusal:
         """Return the frames, or the refusal that the broker would give. Raises ``ValueError`` for a damaged payload."""
         routing_key, properties, body = unpack(letter.payload)
         if out.loops is not None and out.loops.fullmatch(routing_key):
             return loop(routing_key)
         if out.queues is not None and routing_key not in out.queues:
-            return not_allowed(routing_key)
+            return Refusal(no_such_queue(routing_key), lasting=True)
         if self.size_max is not None and len(body) > self.size_max:
             return too_large(len(body), self.size_max)
         try:
             edited = self._edited(letter, properties, out)
         except TooManyEntries as error:  # a retried dead letter, or a limit that is lower now
-            return too_many_headers(str(error))
+            return Refusal(bad_headers(str(error)), lasting=True)
         if edited is None:
             return headers_too_large(self._frame_max)
         method = self._methods.get((out.exchange, routing_key))
@@ -112,7 +106,7 @@ class Encoder:
             if len(self._methods) >= 10_000:
                 self._methods.clear()
             self._methods[out.exchange, routing_key] = method
-        return Frames(method + frames.content(self._channel, edited, body, self._frame_max), routing_key)
+        return method + frames.content(self._channel, edited, body, self._frame_max)
 
     def _edited(self, letter: Letter, properties: bytes, out: Out) -> bytes | None:
         most, needed = out.entries_max, b""
@@ -142,5 +136,6 @@ def _additions(letter: Letter, properties: bytes, out: Out) -> bytes:
         whole = isinstance(given, int) and not isinstance(given, bool)
         delay_ms = given if whole else max(0, letter.due_ms - letter.arrived_ms)
         assert isinstance(delay_ms, int)
-        added += negated_entry(_DELAY, delay_ms, header_tag(properties, _DELAY))
+        field = header_field(properties, _DELAY)
+        added += negated_entry(_DELAY, delay_ms, field[1] if field else None)
     return added

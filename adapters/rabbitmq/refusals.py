@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 
 from bridge.core.message import Refusal
-from bridge.core.reasons import Reason, ReasonKind, bad_headers
-from bridge.delay.trust import no_such_queue
+from bridge.core.reasons import Reason, ReasonKind
 
 CONNECTION_FORCED = 320
 NO_ROUTE = 312
@@ -43,11 +42,6 @@ def loop(routing_key: bytes) -> Refusal:
     return Refusal(Reason(ReasonKind.LOOP, text, {"queue": queue}), lasting=True)
 
 
-def not_allowed(routing_key: bytes) -> Refusal:
-    """Return the refusal of a routing key that the route's ``allow_to`` does not list."""
-    return Refusal(no_such_queue(routing_key), lasting=True)
-
-
 def too_large(size: int, size_max: int) -> Refusal:
     """Return the refusal of a body above the broker's ``max_message_size``."""
     text = "its body has {size} bytes, and RabbitMQ allows {size_max}"
@@ -58,11 +52,6 @@ def headers_too_large(frame_max: int) -> Refusal:
     """Return the refusal of properties that do not fit into one frame."""
     text = "its headers do not fit into a frame of {frame_max} bytes"
     return Refusal(Reason(ReasonKind.TOO_LARGE, text, {"frame_max": frame_max}), lasting=True)
-
-
-def too_many_headers(text: str) -> Refusal:
-    """Return the refusal of too many header entries, with the text that the intake gives."""
-    return Refusal(bad_headers(text), lasting=True)
 
 
 def of_close(code: int, text: str) -> Refusal:

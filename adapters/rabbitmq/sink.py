@@ -98,10 +98,6 @@ class RabbitSink(Generic[L]):
     def on_answers(self, answered: Callable[[list[Result[L]]], None]) -> None:
         self._answered = answered
 
-    def ready(self) -> bool:
-        """Return whether it may publish now: connected, and RabbitMQ blocks no publishers."""
-        return self._encoder is not None and not self._blocked
-
     def able(self) -> bool:
         return self._able
 
@@ -109,7 +105,7 @@ class RabbitSink(Generic[L]):
         return self._encoder is not None
 
     def room(self) -> tuple[int, int]:
-        if not self.ready():
+        if self._encoder is None or self._blocked:
             return 0, 0
         if self._careful:
             return (0, 0) if self._flights else (1, self._window_bytes)
@@ -143,21 +139,16 @@ class RabbitSink(Generic[L]):
         out = self._outs.get(letter.route)
         if out is None:
             return no_route(letter.route)
-        if out.returning is not None:
-            try:
-                out = chosen(letter, out)
-            except ValueError as error:
-                return Refusal(unreadable(error), lasting=True)
-        resting = self._rest(out.exchange, routing_key(letter.payload)) if self._resting else None
-        if resting is not None:
-            return resting
+        key = routing_key(letter.payload)
         try:
-            encoded = encoder.encode(letter, out)
+            out = chosen(letter, out)
+            resting = self._rest(out.exchange, key) if self._resting else None
+            encoded = resting or encoder.encode(letter, out)
         except ValueError as error:
             return Refusal(unreadable(error), lasting=True)
         if isinstance(encoded, Refusal):
             return encoded
-        return encoded.data, _Flight(letter, out.exchange, encoded.routing_key, len(encoded.data))
+        return encoded, _Flight(letter, out.exchange, key, len(encoded))
 
     def _rest(self, exchange: str, key: bytes) -> Refusal | None:
         """Return the refusal of a target that RabbitMQ refused lately; None where the message may be sent.
@@ -178,17 +169,11 @@ class RabbitSink(Generic[L]):
 
     # -- answers, called by the connection --------------------------------------------------------------------------
 
-    def _on_ack(self, buffer: bytes, at: int) -> None:
+    def _answer(self, nacked: Refusal | None, buffer: bytes, at: int) -> None:
+        """Take a confirm, or a nack with its refusal."""
         tag, flags = frames.tag_and_flag.unpack_from(buffer, at)
-        self._answer(tag, bool(flags & 1), None)
-
-    def _on_nack(self, buffer: bytes, at: int) -> None:
-        tag, flags = frames.tag_and_flag.unpack_from(buffer, at)
-        self._answer(tag, bool(flags & 1), refusals.NACKED)
-
-    def _answer(self, tag: int, multiple: bool, nacked: Refusal | None) -> None:
         flights, results = self._flights, self._results
-        first = next(iter(flights), tag) if multiple else tag  # they are in the order of their tags
+        first = next(iter(flights), tag) if flags & 1 else tag  # they are in the order of their tags
         for answered in range(first, tag + 1):
             flight = flights.pop(answered, None)
             if flight is None:
@@ -244,7 +229,8 @@ class RabbitSink(Generic[L]):
         self._size_max = None  # an operator may have raised it
         connection = link.connection
         try:
-            connection.hot_methods.update({frames.ACK: self._on_ack, frames.NACK: self._on_nack})
+            connection.hot_methods[frames.ACK] = partial(self._answer, None)
+            connection.hot_methods[frames.NACK] = partial(self._answer, refusals.NACKED)
             connection.on_read = self._flush
             connection.add_on_connection_blocked_callback(self._on_blocked)
             connection.add_on_connection_unblocked_callback(self._on_unblocked)

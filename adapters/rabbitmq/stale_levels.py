@@ -81,7 +81,9 @@ def remove(
             _delete_exchanges(session, settings, settings.routes)
         done = []
         for queue in doomed:
-            kept = "" if force else why_kept(queue, alive) or _consumed(session, queue)
+            kept = "" if force else why_kept(queue, alive)
+            if not kept and not force and session.consumers(queue.name):
+                kept = "it has a consumer"
             if not kept and not dry_run:
                 kept = _delete(session, queue, force)
             if not kept:
@@ -132,16 +134,14 @@ def may_hide(queue: LevelQueue, alive: Sequence[LevelQueue]) -> bool:
     return keeps and (queue.is_due or queue.leads_to not in {other.name for other in alive})
 
 
-def _consumed(session: Session, queue: LevelQueue) -> str:
-    return "it has a consumer" if session.consumers(queue.name) else ""
-
-
 def _count(session: Session, settings: Settings, before: Sequence[Settings]) -> Iterator[LevelQueue]:
     # A route may have taken over the queue of a renamed one: a queue that any route needs is not stale.
     taken = {part.name for part in planned(settings) if isinstance(part, Queue)}
     for route in settings.routes:
         stored = settings.routes[route].mode == "redis"
-        if stored and not _had_levels(session, settings, route):
+        # A route that once had no store has a queue of dead letters, which is removed last. Asking for all possible
+        # queues would fill the broker's log with errors.
+        if stored and session.waiting(dead_queue(settings, route)) is None:
             continue
         now = {} if stored else _queues(settings, route)
         old = _old_queues(route, (*_variants(settings, route), *before), taken)
@@ -174,15 +174,6 @@ def _level_queue(route: str, name: str, waits: Waits, messages: int | None, old:
     bindings = (part for part in waits.declarations if isinstance(part, Binding))
     leading = tuple(binding for binding in bindings if binding.queue == name and binding.exchange != name)
     return LevelQueue(route, queue, messages, old, name == waits.due, name == waits.dead, leading)
-
-
-def _had_levels(session: Session, settings: Settings, route: str) -> bool:
-    """Return whether a route with a store once had none.
-
-    Every such route has a queue of dead letters, which is removed last. Asking for all possible queues would fill the
-    broker's log with errors.
-    """
-    return session.waiting(dead_queue(settings, route)) is not None
 
 
 def _queues(settings: Settings, route: str) -> dict[str, Waits]:

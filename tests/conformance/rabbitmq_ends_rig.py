@@ -116,7 +116,7 @@ class RabbitSinkRig(SinkRig):
         sink = RabbitSink[Claim](rules, outs, BYTES_MAX, Health())
         sink.on_answers(self.batches.append)
         self._running = asyncio.create_task(sink.run())
-        await until(sink.ready, "the sink is not ready")
+        await until(sink.open, "the sink is not ready")
         return sink
 
     async def close(self) -> None:

@@ -74,14 +74,14 @@ def connection_of(sink: RabbitSink[Claim]) -> HotConnection:
 async def test_a_late_confirm_of_an_old_connection_confirms_nothing_on_the_new_one(
     sink: RabbitSink[Claim], results: list[Result[Claim]]
 ) -> None:
-    await until(sink.ready)
+    await until(sink.open)
     old = connection_of(sink)
     old.pause_reading()
     sink.publish([claim(n) for n in range(3)])
     await until(lambda: len(results) == 3)
     assert {result.outcome for result in results} == {Outcome.UNKNOWN}
 
-    await until(lambda: sink.ready() and connection_of(sink) is not old)
+    await until(lambda: sink.open() and connection_of(sink) is not old)
     connection_of(sink).pause_reading()
     sink.publish([claim(n) for n in range(10, 13)])
     if not old.is_closed:
@@ -94,9 +94,9 @@ async def test_a_late_confirm_of_an_old_connection_confirms_nothing_on_the_new_o
 
 
 async def test_an_abandoned_connection_is_closed(sink: RabbitSink[Claim], results: list[Result[Claim]]) -> None:
-    await until(sink.ready)
+    await until(sink.open)
     old = connection_of(sink)
     old.pause_reading()
     sink.publish([claim(1)])
-    await until(lambda: sink.ready() and connection_of(sink) is not old)
+    await until(lambda: sink.open() and connection_of(sink) is not old)
     await until(lambda: old.is_closed, 10)

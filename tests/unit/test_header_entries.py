@@ -106,7 +106,7 @@ def test_a_dead_letter_of_a_route_without_a_store_has_the_reason_and_all_its_hea
     monkeypatch.chdir(tmp_path)
     route = {"intercept": "orders.delay", "deliver_to": "orders", "mode": "levels"}
     waits = plan_waits(load(None, {}, {"routes.orders": route}), "orders")
-    packing = RoutePacking(waits, "orders", WANTED, True, True, entries_max=MOST)
+    packing = RoutePacking(waits, Out("orders", WANTED, True, True, False, entries_max=MOST))
     headers = [DELAY, *[VOID] * MOST]
     others = {} if expiration is None else {"expiration": bytes((len(expiration),)) + expiration}
     payload = pack(b"key", Props(headers, others).encode(), b"body")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from adapters.rabbitmq.levels.packing import RabbitPacking, RoutePacking, places
 from adapters.rabbitmq.levels.waits import plan_waits
+from adapters.rabbitmq.outgoing import Out
 from adapters.rabbitmq.raw.expiration import (
     expiration_of,
     is_expiration,
@@ -46,7 +47,7 @@ def parcel(
     mode: str, move: Move, properties: Props, lane: str = "orders", headers: dict[str, HeaderValue] | None = None
 ) -> Parcel:
     drop = frozenset({b"x-delay", b"x-delay-level", b"x-death", b"CC"})
-    packing = RoutePacking(plan_waits(settings(mode), "orders"), "orders", drop, True, True)
+    packing = RoutePacking(plan_waits(settings(mode), "orders"), Out("orders", drop, True, True, False))
     payload = pack(b"the.key", properties.encode(), b"body")
     delivery = Delivery(None, lane, payload, b"the.key", headers or {}, DUE_MS)
     return RabbitPacking({"orders": packing}, {"orders.due": "orders"}).parcel(delivery, move, DUE_MS)
@@ -74,7 +75,9 @@ def test_a_message_arrives_as_written_with_its_due_moment() -> None:
     before = Props([*KEPT, DELAY], {"expiration": short(b"60000"), "type": short(b"t")})
     held = parcel("levels", Hold(5000), before)
     waited = Delivery(None, "orders.due", held.payload, b"the.key", {}, DUE_MS)
-    packing = RoutePacking(plan_waits(settings("levels"), "orders"), "orders", frozenset({b"x-delay"}), True, True)
+    packing = RoutePacking(
+        plan_waits(settings("levels"), "orders"), Out("orders", frozenset({b"x-delay"}), True, True, False)
+    )
     last = RabbitPacking({"orders": packing}, {"orders.due": "orders"}).parcel(waited, Deliver(), 0)
     others = {"expiration": short(b"60000"), "type": short(b"t")}
     assert out(last) == Props([*KEPT, due()], others).encode()
@@ -104,7 +107,7 @@ def test_where_rabbitmq_delays_by_itself_one_header_names_the_moment_and_is_drop
 @pytest.mark.parametrize(("left_ms", "owed"), [(-1, None), (0, None), (1000, None), (1001, Owed(1001, True))])
 def test_what_rabbitmq_did_not_hold_waits_again(left_ms: int, owed: Owed | None) -> None:
     """A cluster of which a node is older than 4.4 passes messages on at once. Clocks may differ by a second."""
-    packing = RoutePacking(plan_waits(settings("native"), "orders"), "orders", frozenset(), True, True)
+    packing = RoutePacking(plan_waits(settings("native"), "orders"), Out("orders", frozenset(), True, True, False))
     came = Delivery(None, "orders.due", b"", b"k", {"x-opt-delivery-time": DUE_MS + left_ms}, DUE_MS)
     assert RabbitPacking({"orders": packing}, {"orders.due": "orders"}).owed(came) == owed
 
@@ -166,7 +169,7 @@ def expired(text: bytes) -> Entry:
 
 
 def owed(headers: list[Entry], found: dict[str, HeaderValue]) -> Owed | None:
-    packing = RoutePacking(plan_waits(settings("levels"), "orders"), "orders", frozenset(), True, True)
+    packing = RoutePacking(plan_waits(settings("levels"), "orders"), Out("orders", frozenset(), True, True, False))
     delivery = Delivery(None, "orders.due", pack(b"k", Props(headers, {}).encode(), b""), b"k", found, DUE_MS)
     return RabbitPacking({"orders": packing}, {"orders.due": "orders"}).owed(delivery)
 
@@ -267,7 +270,7 @@ def test_a_producers_own_x_delay_expiration_is_not_restored(text: bytes) -> None
 
 
 def test_a_message_whose_headers_cannot_be_read_is_kept_as_it_came() -> None:
-    packing = RoutePacking(plan_waits(settings("levels"), "orders"), "orders", frozenset(), True, True)
+    packing = RoutePacking(plan_waits(settings("levels"), "orders"), Out("orders", frozenset(), True, True, False))
     broken = Props([(b"a", "?", b"")], {"type": short(b"t")}).encode()
     delivery = Delivery(None, "orders.due", pack(b"the.key", broken, b"body"), b"", {}, DUE_MS)
     relay = RabbitPacking({"orders": packing}, {"orders.due": "orders"})
@@ -298,7 +301,7 @@ def test_every_expiration_that_was_put_aside_is_found(ms: int) -> None:
 
 def test_steps_missing_in_x_death_are_still_owed_and_an_unknown_step_stops_nothing() -> None:
     waits = plan_waits(settings("ladder"), "orders")
-    packing = RoutePacking(waits, "orders", frozenset(), True, True)
+    packing = RoutePacking(waits, Out("orders", frozenset(), True, True, False))
     named: list[Entry] = [(b"x-delay-step-%02d" % step, "V", b"") for step in (0, 2, 28, 99)]
     noted = deaths(death(queue=waits.ladder[2].encode()))
     payload = pack(b"k", Props([*named, noted], {}).encode(), b"")

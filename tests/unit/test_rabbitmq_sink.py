@@ -82,7 +82,7 @@ class Line:
         )
         with patch("adapters.rabbitmq.sink.open_link", AsyncMock(return_value=link)):
             self.running = asyncio.create_task(self.sink.run())
-            await until(self.sink.ready)
+            await until(self.sink.open)
 
     async def close(self) -> None:
         self.running.cancel()
@@ -93,7 +93,7 @@ class Line:
         self.sink.publish([claim(number) for number in numbers])
 
     def ack(self, tag: int, multiple: bool = False) -> None:
-        self.sink._on_ack(tag_and_flag.pack(tag, multiple), 0)
+        self.sink._answer(None, tag_and_flag.pack(tag, multiple), 0)
         self.sink._flush()
 
 
@@ -164,7 +164,7 @@ async def test_the_largest_message_that_rabbitmq_takes_is_learnt_again_on_each_c
     text = "PRECONDITION_FAILED - message size 4 is larger than configured max size 3"
     line.publish(1)
     line.channel.on_close(line.channel, ChannelClosedByBroker(406, text))
-    await until(line.sink.ready)
+    await until(line.sink.open)
     line.publish(2)
     assert [result.outcome for result in line.results] == [Outcome.REFUSED] * 2
     await line.close()

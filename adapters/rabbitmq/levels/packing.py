@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adapters.rabbitmq.levels.waits import LEVEL_HEADER, STEP_HEADERS, Waits
 from adapters.rabbitmq.outgoing import AUDIT_HEADERS, Out
@@ -37,25 +37,17 @@ _DUE = b"x-delay-due"
 _STEP = re.compile(rb"\x0fx-delay-step-(\d\d)V")
 #: RabbitMQ's clock says when a message of mode native is due. It and postdate's may differ by this without harm.
 _CLOCKS_DIFFER_MS = 1000
+#: How a message leaves in which the sink changes nothing more.
+_UNCHANGED = Out("", frozenset(), drop_user_id=False, audit=False, plugin=False)
 _OURS = frozenset({EXPIRATION_HEADER, *STEP_HEADERS})
 
 
 @dataclass(frozen=True)
 class RoutePacking:
-    """One route: its queues, the headers that its messages lose, and what is added.
-
-    ``target`` is the exchange of its consumers. ``loops`` and ``queues`` are those of its ``Out``. ``entries_max``
-    bounds the header entries, with those that postdate and RabbitMQ add; None for no bound.
-    """
+    """One route: its queues, and how its messages leave. The edits of ``out`` are made here, and not by the sink."""
 
     waits: Waits
-    target: str
-    drop: frozenset[bytes]
-    drop_user_id: bool
-    audit: bool
-    loops: re.Pattern[bytes] | None = None
-    queues: frozenset[bytes] | None = None
-    entries_max: int | None = None
+    out: Out
 
 
 def places(routes: Mapping[str, RoutePacking]) -> dict[str, Out]:
@@ -64,14 +56,10 @@ def places(routes: Mapping[str, RoutePacking]) -> dict[str, Out]:
     for route, packing in routes.items():
         waits = packing.waits
         for exchange in (*waits.levels.values(), *waits.ladder, *filter(None, [waits.native]), waits.dead):
-            found[exchange] = _out(exchange)
-        found[_target_of(route)] = _out(packing.target, packing.loops, packing.queues)
+            found[exchange] = replace(_UNCHANGED, exchange=exchange)
+        out = packing.out
+        found[_target_of(route)] = replace(_UNCHANGED, exchange=out.exchange, loops=out.loops, queues=out.queues)
     return found
-
-
-def _out(exchange: str, loops: re.Pattern[bytes] | None = None, queues: frozenset[bytes] | None = None) -> Out:
-    """Return an ``Out`` with which the sink changes nothing more."""
-    return Out(exchange, frozenset(), drop_user_id=False, audit=False, plugin=False, loops=loops, queues=queues)
 
 
 def _target_of(route: str) -> str:
@@ -106,10 +94,10 @@ class RabbitPacking(Packing):
             case Bury(None):
                 place, edited = packing.waits.dead, properties
                 with suppress(UnreadableTable):
-                    edited = _dead(properties, b"", packing.entries_max)
+                    edited = _dead(properties, b"", packing.out.entries_max)
             case Bury(Reason() as reason):
                 place = packing.waits.dead
-                edited = _dead(properties, _reason(str(reason)), packing.entries_max)
+                edited = _dead(properties, _reason(str(reason)), packing.out.entries_max)
             case _:
                 if delivery.fault:
                     raise UnreadableTable(delivery.fault)
@@ -222,11 +210,11 @@ def _held(properties: bytes, packing: RoutePacking, due_ms: int, headers: bytes,
     if expiration is not None:
         headers += text_entry(EXPIRATION_HEADER, expiration)
         properties = without_expiration(properties)
-    drop = packing.drop | _OURS
-    if packing.audit:
+    drop = packing.out.drop | _OURS
+    if packing.out.audit:
         headers += long_entry(_DUE, due_ms)
         drop |= AUDIT_HEADERS
-    return edit(properties, drop, packing.drop_user_id, headers, packing.entries_max)
+    return edit(properties, drop, packing.out.drop_user_id, headers, packing.out.entries_max)
 
 
 def _delivered(
@@ -236,11 +224,11 @@ def _delivered(
 
     ``keep_audit``: postdate wrote x-delay-due when the message was held. It is not of an earlier delivery.
     """
-    drop = packing.drop | _OURS
-    if packing.audit and not keep_audit:
+    drop = packing.out.drop | _OURS
+    if packing.out.audit and not keep_audit:
         drop |= AUDIT_HEADERS
-    added = long_entry(_DUE, due_ms) if packing.audit and due_ms is not None else b""
-    edited = edit(properties, drop, packing.drop_user_id, added, packing.entries_max)
+    added = long_entry(_DUE, due_ms) if packing.out.audit and due_ms is not None else b""
+    edited = edit(properties, drop, packing.out.drop_user_id, added, packing.out.entries_max)
     if expiration is not None and expiration_of(edited) is None:
         edited = with_expiration(edited, expiration)
     return edited

@@ -107,7 +107,7 @@ def plan_waits(settings: Settings, route: str) -> Waits:
     levels = {}
     for level_ms in settings.headers.levels:
         arguments = {**_waiting(settings, route), "x-message-ttl": level_ms, "x-dead-letter-exchange": end}
-        levels[level_ms] = name = f"{level}{_written(level_ms)}.{digest(arguments)}"
+        levels[level_ms] = name = f"{level}{write_duration(level_ms).replace(' ', '')}.{digest(arguments)}"
         declarations += _fanout(name, arguments)
     declarations += (*_plain(base, target), *_by_level(base, list(levels.values())))
     return Waits(level, due, dead, levels, (), tuple(declarations))
@@ -141,10 +141,6 @@ def died_before(settings: Settings, route: str) -> Binding:
 def digest(what: object) -> str:
     """Return six hex digits that differ where the value differs."""
     return blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=3).hexdigest()
-
-
-def _written(level_ms: int) -> str:
-    return write_duration(level_ms).replace(" ", "")
 
 
 def _fanout(name: str, arguments: Arguments) -> tuple[Declaration, ...]:
@@ -223,7 +219,8 @@ def _by_level(base: str, queues: list[str]) -> tuple[Declaration, ...]:
     after = every
     for name, part in reversed(list(zip(names, parts, strict=True))):
         declarations.append(Exchange(name, arguments={"alternate-exchange": after}, recreated=name == levels))
-        declarations += (_of_level(name, queue, value) for value, queue in part)
+        for value, queue in part:
+            declarations.append(Binding(name, queue, {"x-match": "all-with-x", LEVEL_HEADER: value}))
         after = name
     return (
         *declarations,
@@ -235,7 +232,3 @@ def _by_level(base: str, queues: list[str]) -> tuple[Declaration, ...]:
 
 def _few(bound: list[Level]) -> Iterator[list[Level]]:
     return (bound[at : at + _BINDINGS_MAX] for at in range(0, len(bound), _BINDINGS_MAX))
-
-
-def _of_level(exchange: str, queue: str, value: str | int) -> Binding:
-    return Binding(exchange, queue, {"x-match": "all-with-x", LEVEL_HEADER: value})

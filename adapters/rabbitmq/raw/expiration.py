@@ -8,15 +8,20 @@ the expiration off and records it in x-death, an array of tables with the newest
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
-from adapters.rabbitmq.raw.fields import ARRAY, TABLE, TEXT, walk, walk_array
-from adapters.rabbitmq.raw.properties import FLAG, locate
+from adapters.rabbitmq.raw.fields import ARRAY, TABLE, TEXT, Field, walk, walk_array
+from adapters.rabbitmq.raw.properties import FLAG, header_field, locate
 
 #: Keeps the expiration meanwhile, as text.
 EXPIRATION_HEADER = b"x-delay-expiration"
 #: Ten years of 365 days: the longest that RabbitMQ accepts (tried on 3.10.8, as the next).
 _LONGEST_MS = 315_360_000_000
+#: How many deaths are read, and entries of each. RabbitMQ writes a death for each queue and reason, with nine entries.
+_DEATHS_MAX, _DEATH_ENTRIES_MAX = 16, 16
+_ROUTING_KEY_MAX = 255
 #: Sign and leading zeros are allowed, blanks are not. An AMQP short text has at most 255 bytes.
 _INTEGER = re.compile(rb"[+-]?\d{1,254}")
 
@@ -50,13 +55,9 @@ def put_aside(props: bytes) -> bytes | None:
 
     None where the header is absent, or holds a text of a producer's that RabbitMQ would refuse.
     """
-    shape, starts = locate(props)
-    if shape.headers < 0:
-        return None
-    for name, tag, value, end, _ in walk(props, starts[shape.headers] + 4, starts[shape.headers + 1]):
-        if name == EXPIRATION_HEADER and tag == TEXT and is_expiration(text := props[value + 4 : end]):
-            return text
-    return None
+    field = header_field(props, EXPIRATION_HEADER)
+    text = props[field[2] + 4 : field[3]] if field is not None and field[1] == TEXT else b""
+    return text if is_expiration(text) else None
 
 
 def with_expiration(props: bytes, text: bytes) -> bytes:
@@ -68,7 +69,7 @@ def with_expiration(props: bytes, text: bytes) -> bytes:
     return b"".join((flags.to_bytes(2, "big"), props[2:at], bytes((len(text),)), text, props[at:]))
 
 
-_X_DEATH = b"x-death"
+X_DEATH = b"x-death"
 _ORIGINAL = b"original-expiration"
 #: The bytes of the name: a message without it, as nearly all are, costs one search.
 _ORIGINAL_ENTRY = bytes((len(_ORIGINAL),)) + _ORIGINAL
@@ -89,24 +90,35 @@ def taken_last(props: bytes) -> TakenExpiration | None:
     """
     if _ORIGINAL_ENTRY not in props:
         return None
-    newest = _newest_death(props)
+    newest = next(deaths(props, header_field(props, X_DEATH)), Death({}, None)).texts
     expiration = newest.get(_ORIGINAL, b"")
     if newest.get(b"reason") != b"expired" or not is_expiration(expiration):
         return None
     return TakenExpiration(newest.get(b"queue", b""), expiration)
 
 
-def _newest_death(props: bytes) -> dict[bytes, bytes]:
-    """Return the texts in the first table of x-death."""
-    shape, starts = locate(props)
-    if shape.headers < 0:
-        return {}
-    for name, tag, value, end, _ in walk(props, starts[shape.headers] + 4, starts[shape.headers + 1]):
-        if name == _X_DEATH:
-            first = next(walk_array(props, value + 4, end), None) if tag == ARRAY else None
-            return _texts(props, first[1] + 4, first[2]) if first is not None and first[0] == TABLE else {}
-    return {}
+class Death(NamedTuple):
+    """The texts of a table in x-death, and the first of its routing keys."""
+
+    texts: Mapping[bytes, bytes]
+    routing_key: bytes | None
 
 
-def _texts(props: bytes, start: int, end: int) -> dict[bytes, bytes]:
-    return {name: props[value + 4 : stop] for name, tag, value, stop, _ in walk(props, start, end) if tag == TEXT}
+def deaths(props: bytes, field: Field | None) -> Iterator[Death]:
+    """Yield the tables of this x-death, the newest first. Raises UnreadableTable."""
+    if field is not None and field[1] == ARRAY:
+        newest = islice(walk_array(props, field[2] + 4, field[3]), _DEATHS_MAX)
+        yield from (_death(props, start + 4, stop) for kind, start, stop in newest if kind == TABLE)
+
+
+def _death(props: bytes, start: int, end: int) -> Death:
+    texts: dict[bytes, bytes] = {}
+    routing_key = None
+    for name, tag, value, stop, _ in islice(walk(props, start, end), _DEATH_ENTRIES_MAX):
+        if tag == TEXT:
+            texts[name] = props[value + 4 : stop]
+        elif name == b"routing-keys" and tag == ARRAY:
+            first = next(walk_array(props, value + 4, stop), None)
+            if first is not None and first[0] == TEXT and first[2] - first[1] - 4 <= _ROUTING_KEY_MAX:
+                routing_key = props[first[1] + 4 : first[2]]
+    return Death(texts, routing_key)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from typing import NamedTuple
@@ -25,6 +24,7 @@ from adapters.rabbitmq.raw.fields import (
     entries,
     entry,
     read_value,
+    walk,
 )
 from bridge.core.message import HeaderValue, Unreadable
 from bridge.delay.header import NATIVE
@@ -158,33 +158,17 @@ _DELIVERY_COUNT = frozenset({b"x-delivery-count", b"x-acquired-count"})
 NATIVE_DELAY = NATIVE.encode()
 
 
-@dataclass(frozen=True, slots=True)
-class DropRules:
-    """What delivery keeps although it drops it by default.
-
-    ``keep_user_id`` is about the property ``user_id``: the broker closes the channel over a publish whose ``user_id``
-    is not the connection's user (https://www.rabbitmq.com/docs/validated-user-id). Federation clears it by default,
-    too. Pass ``not rules.keep_user_id`` to ``edit``.
-    """
-
-    keep_user_id: bool = False
-    keep_cc: bool = False
-    keep_bcc: bool = False
-    keep_x_death: bool = False
-    keep_delivery_count: bool = False
-
-    def names(self, delay_headers: Iterable[bytes]) -> frozenset[bytes]:
-        """Return the header names to drop: the route's delay headers and what no setting keeps."""
-        names = frozenset(delay_headers) | {NATIVE_DELAY}
-        for keep, group in (
-            (self.keep_cc, _CC),
-            (self.keep_bcc, _BCC),
-            (self.keep_x_death, _X_DEATH),
-            (self.keep_delivery_count, _DELIVERY_COUNT),
-        ):
-            if not keep:
-                names |= group
-        return names
+def dropped(
+    delay_headers: Iterable[bytes],
+    cc: bool = False,
+    bcc: bool = False,
+    x_death: bool = False,
+    delivery_count: bool = False,
+) -> frozenset[bytes]:
+    """Return the header names to drop: the route's delay headers and what no setting keeps (``cc`` …)."""
+    groups = ((cc, _CC), (bcc, _BCC), (x_death, _X_DEATH), (delivery_count, _DELIVERY_COUNT))
+    names = (name for keep, group in groups if not keep for name in group)
+    return frozenset((*delay_headers, NATIVE_DELAY, *names))
 
 
 class Read(NamedTuple):
@@ -246,17 +230,20 @@ def _one_moment(times: list[HeaderValue]) -> int | None:
     return None
 
 
-def header_tag(props: bytes, name: bytes) -> int | None:
-    """Return the type tag of the first header called ``name``, or None. Raises UnreadableTable."""
+def header_field(props: bytes, name: bytes) -> Field | None:
+    """Return the first header called ``name``; None without one. Raises UnreadableTable."""
     shape, starts = locate(props)
     if shape.headers < 0:
         return None
-    fields = entries(props, starts[shape.headers] + 4, starts[shape.headers + 1])
-    return next((tag for found, tag, *_ in fields if found == name), None)
+    fields = walk(props, starts[shape.headers] + 4, starts[shape.headers + 1])
+    return next((field for field in fields if field[0] == name), None)
 
 
 def edit(props: bytes, drop: frozenset[bytes], drop_user_id: bool, add: bytes, entries_max: int | None = None) -> bytes:
     """Return ``props`` without the headers in ``drop``, without ``user_id`` if asked, and with ``add`` at the end.
+
+    The broker closes the channel over a publish whose ``user_id`` is not the connection's user
+    (https://www.rabbitmq.com/docs/validated-user-id). Federation clears it by default, too.
 
     ``add`` is one or more encoded entries (``text_entry``, ``long_entry``), or empty. It creates the headers property
     where that is absent. A table that becomes empty stays: every client reads an empty table and none alike. Returns

@@ -63,18 +63,18 @@ class Comparison:
     @property
     def text(self) -> str:
         """What differs and what to do about it, without the final stop; "" where nothing differs."""
-        return _joined(_fact(self), _advice(self)) if self.state is not Standing.SAME else ""
+        return _joined(*_fact_and_advice(self)) if self.state is not Standing.SAME else ""
 
 
 class Effect(Enum):
-    """What a policy makes RabbitMQ do to the messages of a queue."""
+    """What a policy makes RabbitMQ do to the messages of a queue. ``time`` is its value as a duration."""
 
-    DELETES = "deletes confirmed messages"
-    SENDS_EARLY = "sends messages on early"
-    DELETES_QUEUE = "deletes the queue and its messages"
-    REFUSES = "refuses further messages"
-    DROPS_OLDEST = "deletes the oldest message, even a confirmed one"
-    SENDS_OLDEST_EARLY = "sends the oldest message on early"
+    DELETES = "deletes confirmed messages after {time}"
+    SENDS_EARLY = "sends messages on early after {time}"
+    DELETES_QUEUE = "deletes the queue and its messages after {time} without a consumer"
+    REFUSES = "refuses further messages above that. Producers must check their confirms"
+    DROPS_OLDEST = "deletes the oldest message, even a confirmed one above that"
+    SENDS_OLDEST_EARLY = "sends the oldest message on early above that"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,19 @@ class PolicyFinding:
     @property
     def text(self) -> str:
         """What the policy does, and the command against it, without the final stop."""
-        return _policy_text(self)
+        named = (("policy", self.policy), ("operator policy", self.operator_policy))
+        by = " and ".join(f"{kind} '{name}'" for kind, name in named if name)
+        more = f" and {len(self.queues) - _NAMED_MAX} more" if len(self.queues) > _NAMED_MAX else ""
+        queues = ", ".join(map(repr, self.queues[:_NAMED_MAX])) + more
+        # A queue obeys only the policy of the highest priority, so every other policy leaves postdate's queues alone.
+        pattern, priority = rf"^{re.escape(self.base)}(\.|$)", str(_PRIORITY)
+        words = ("set_policy", "-p", self.vhost, "--priority", priority, "--apply-to", "queues", self.base, pattern)
+        advice = f"Run `rabbitmqctl {shlex.join(words)} '{_OWN_POLICY}'`"
+        if self.operators:
+            names = ", ".join(f"'{name}'" for name in self.operators)
+            advice = f"{advice}. Also narrow the pattern of operator policy {names}: no other policy overrules it"
+        effect = self.harm.effect.value.format(time=write_duration(self.harm.value))
+        return f"{by} gives {queues} {self.harm.key} {self.harm.value}: RabbitMQ {effect}. {advice}"
 
 
 def is_ours(declaration: Declaration) -> bool:
@@ -146,7 +158,8 @@ def summary(findings: Iterable[Comparison]) -> list[str]:
     """Return one sentence for each advice, with every fact that it is for."""
     facts: dict[str, dict[str, None]] = {}
     for finding in findings:
-        facts.setdefault(_advice(finding), {})[_fact(finding)] = None
+        fact, advice = _fact_and_advice(finding)
+        facts.setdefault(advice, {})[fact] = None
     return [_joined("; ".join(sentences), advice) for advice, sentences in facts.items()]
 
 
@@ -169,58 +182,53 @@ def _joined(fact: str, advice: str) -> str:
     return f"{fact}. {advice}" if advice else fact
 
 
-def _fact(part: Comparison) -> str:
+def _fact_and_advice(part: Comparison) -> tuple[str, str]:
+    """Return what differs, and what to do about it; "" for nothing."""
     what = f"{_label(part.declaration)} of route {part.route}"
     if part.crashing_version:
-        return f"RabbitMQ {part.crashing_version} crashes the classic queues that levels need"
+        fact = f"RabbitMQ {part.crashing_version} crashes the classic queues that levels need"
+        return fact, 'Use 3.10.7 or later, or set levels.queue_type = "quorum"'
     if part.early_version:
-        return f"RabbitMQ {part.early_version} does not delay by itself, as mode native of route {part.route} needs"
+        fact = f"RabbitMQ {part.early_version} does not delay by itself, as mode native of route {part.route} needs"
+        return fact, f"Use 4.4 or later on every node, or another routes.{part.route}.mode"
     match part.state:
-        case Standing.MISSING if isinstance(part.declaration, Queue) and not part.declaration.ours:
-            return f"{_label(part.declaration)}, to which route {part.route} returns messages, does not exist"
-        case Standing.MISSING if part.last_step:
-            return (
-                f"{_label(part.declaration)}, which gets messages of route {part.route} after their last attempt, does "
-                "not exist"
-            )
         case Standing.MISSING if not is_ours(part.declaration):
-            return (
-                f"{_label(part.declaration)}, the target of route {part.route}, does not exist: RabbitMQ drops "
-                "messages without a delay header, and postdate cannot deliver due ones"
-            )
+            return _missing_target(part)
         case Standing.MISSING:
-            return f"{what} does not exist"
+            return f"{what} does not exist", "Run `postdate setup`"
         case Standing.AWAY:
-            return f"{what} is a classic queue on a node that is down: RabbitMQ takes nothing into it"
+            fact = f"{what} is a classic queue on a node that is down: RabbitMQ takes nothing into it"
+            return fact, "Start that node"
         case Standing.OUTDATED:
-            return f"{what} leads to another list of levels. {_OLD_LEVELS}"
+            fact = f"{what} leads to another list of levels. {_OLD_LEVELS}"
+            return fact, "`postdate setup` recreates the exchange"
         case Standing.FORBIDDEN:
-            return not_permitted(part.reply)
+            return not_permitted(part.reply), ""
     if part.difference is None:
-        return f"{what} cannot be used: RabbitMQ replies {part.reply}"
+        return f"{what} cannot be used: RabbitMQ replies {part.reply}", ""
     name, found, needed = part.difference.argument, part.difference.found, part.difference.needed
     has = f"{name} '{found}'" if found is not None else f"no {name}"
-    return f"{what} exists with {has}, and postdate needs {'none' if needed is None else repr(needed)}"
+    fact = f"{what} exists with {has}, and postdate needs {'none' if needed is None else repr(needed)}"
+    return fact, _advice_for(part, part.difference)
 
 
-def _advice(part: Comparison) -> str:
-    if part.crashing_version:
-        return 'Use 3.10.7 or later, or set levels.queue_type = "quorum"'
-    if part.early_version:
-        return f"Use 4.4 or later on every node, or another routes.{part.route}.mode"
-    match part.state:
-        case Standing.MISSING if not is_ours(part.declaration):
-            setting = "queue" if isinstance(part.declaration, Queue) else "then" if part.last_step else "deliver_to"
-            return f"Declare it as its consumers need it, or correct routes.{part.route}.{setting}"
-        case Standing.MISSING:
-            return "Run `postdate setup`"
-        case Standing.AWAY:
-            return "Start that node"
-        case Standing.OUTDATED:
-            return "`postdate setup` recreates the exchange"
-        case Standing.DIFFERENT if part.difference is not None:
-            return _advice_for(part, part.difference)
-    return ""
+def _missing_target(part: Comparison) -> tuple[str, str]:
+    """Return fact and advice for a missing exchange or queue of the consumers'."""
+    route = part.route
+    if isinstance(part.declaration, Queue):
+        setting, why = "queue", f"to which route {route} returns messages, does not exist"
+    elif part.last_step:
+        setting, why = "then", f"which gets messages of route {route} after their last attempt, does not exist"
+    else:
+        setting, why = (
+            "deliver_to",
+            (
+                f"the target of route {route}, does not exist: RabbitMQ drops messages without a delay header, and "
+                "postdate cannot deliver due ones"
+            ),
+        )
+    advice = f"Declare it as its consumers need it, or correct routes.{route}.{setting}"
+    return f"{_label(part.declaration)}, {why}", advice
 
 
 def _advice_for(part: Comparison, difference: ArgumentDifference) -> str:
@@ -241,29 +249,3 @@ def _advice_for(part: Comparison, difference: ArgumentDifference) -> str:
 
 def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _policy_text(found: PolicyFinding) -> str:
-    named = (("policy", found.policy), ("operator policy", found.operator_policy))
-    by = " and ".join(f"{kind} '{name}'" for kind, name in named if name)
-    more = f" and {len(found.queues) - _NAMED_MAX} more" if len(found.queues) > _NAMED_MAX else ""
-    queues = ", ".join(map(repr, found.queues[:_NAMED_MAX])) + more
-    # A queue obeys only the policy of the highest priority, so every other policy leaves postdate's queues alone.
-    pattern = rf"^{re.escape(found.base)}(\.|$)"
-    words = ("set_policy", "-p", found.vhost, "--priority", str(_PRIORITY), "--apply-to", "queues", found.base, pattern)
-    advice = f"Run `rabbitmqctl {shlex.join(words)} '{_OWN_POLICY}'`"
-    if found.operators:
-        names = ", ".join(f"'{name}'" for name in found.operators)
-        advice = f"{advice}. Also narrow the pattern of operator policy {names}: no other policy overrules it"
-    return f"{by} gives {queues} {found.harm.key} {found.harm.value}: RabbitMQ {_effect(found.harm)}. {advice}"
-
-
-def _effect(harm: Harm) -> str:
-    match harm.effect:
-        case Effect.DELETES | Effect.SENDS_EARLY:
-            return f"{harm.effect.value} after {write_duration(harm.value)}"
-        case Effect.DELETES_QUEUE:
-            return f"{harm.effect.value} after {write_duration(harm.value)} without a consumer"
-        case Effect.REFUSES:
-            return f"{harm.effect.value} above that. Producers must check their confirms"
-    return f"{harm.effect.value} above that"

@@ -17,7 +17,6 @@ from adapters.rabbitmq.declarations import (
     DELIVERY_LIMIT,
     HAND_OVER_SOON,
     REFUSE_WHEN_FULL,
-    Arguments,
     Binding,
     Declaration,
     Exchange,
@@ -120,7 +119,8 @@ def _delay_route(settings: Settings, name: str, route: Route) -> RouteTopology:
     queue = settings.queue_of(name)
     stored, by_level = route.mode == "redis", route.mode == "levels"
     spread = _spread(queue, route.targets) if len(route.targets) > 1 else ()
-    front = Exchange(route.intercept, arguments=_front_arguments(spread[0].name if spread else route.target))
+    rest = spread[0].name if spread else route.target
+    front = Exchange(route.intercept, arguments={"alternate-exchange": rest} if rest else {})
     return RouteTopology(
         route=name,
         intake=intake_queue(queue, settings.queue_type_of(name), route.order),
@@ -184,10 +184,6 @@ def _spread(queue: str, targets: Sequence[str]) -> tuple[Exchange, *tuple[Declar
     """Return what sends an undelayed message to each of several targets: a front exchange has one alternate."""
     every = Exchange(f"{queue}.{SPREAD}", type="fanout")
     return every, *(Binding(every.name, target, {}, to_exchange=True, foreign=True) for target in targets)
-
-
-def _front_arguments(deliver_to: str) -> Arguments:
-    return {"alternate-exchange": deliver_to} if deliver_to else {}
 
 
 def binding_arguments(route: Route) -> dict[str, str | int | bool | None]:
