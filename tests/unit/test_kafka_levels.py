@@ -69,7 +69,7 @@ def test_a_level_topic_keeps_records_for_the_level_and_the_retention() -> None:
         ({"retention.ms": "-1"}, "-1", None),
         ({"retention.ms": "-1"}, "1000", None),
         ({"retention.ms": "999"}, "1000", Shortfall(Difference.FORGETS, 999, 1000)),
-        ({"retention.ms": "999"}, "-1", Shortfall(Difference.FORGETS, 999, -1)),
+        ({"retention.ms": "999"}, "-1", Shortfall(Difference.FORGETS_DEAD, 999, -1)),
         ({"cleanup.policy": "compact,delete"}, "1000", Shortfall(Difference.COMPACTED)),
         ({"retention.bytes": "5"}, "1000", Shortfall(Difference.BOUNDED, 5, -1)),
     ],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from adapters.kafka.topology.declaring import intake_shortfalls, level_config, level_shortfalls
-from adapters.kafka.topology.findings import Difference, Shortfall, TopicFinding, absent, sentence
-from adapters.kafka.topology.released import judged_markers, marker_config, planned_markers, sized_markers
+from adapters.kafka.topology.findings import Difference, Shortfall, TopicFinding, absent
+from adapters.kafka.topology.released import judged_markers, marker_config, planned_markers
 from adapters.kafka.topology.topics import Topic, TopicConfig
 from bridge.core.message import Refusal
 from bridge.core.reasons import Reason, ReasonKind
@@ -58,11 +60,8 @@ def test_the_marker_topic_has_a_partition_for_each_shard_and_keeps_markers_as_lo
     )
     (topic,) = planned_markers(settings)
     assert (topic.name, topic.route, topic.ours) == ("pay.released", "pay", True)
-    made = sized_markers(settings, topic, [TARGET])
-    assert (made.partitions, made.replicas) == (4, 3)
-    given = marker_config(settings, [config(min_insync_replicas="2")], 3)
-    assert judged_markers(settings, made, TopicConfig(given)).state is Standing.SAME
-    assert given[INSYNC] == "2"
+    made = replace(topic, partitions=4, replicas=3)
+    assert judged_markers(settings, made, TopicConfig(marker_config(settings))).state is Standing.SAME
     poor = config(cleanup_policy="compact", retention_ms="1", message_timestamp_type="CreateTime")
     kinds = [shortfall.kind for shortfall in judged_markers(settings, INTAKE, poor).shortfalls]
     wanted = [Difference.PARTITIONS, Difference.COMPACTED_MARKERS, Difference.SHORT_RETENTION]
@@ -79,7 +78,7 @@ def test_an_existing_topic_needs_room_for_the_records_of_its_intake() -> None:
     assert found == (Shortfall(Difference.NO_ROOM, 700_000, 1_000_000 + MIB),)
     assert level_shortfalls(dead, config(max_message_bytes=str(64 * MIB)), INTAKE, config(max_message_bytes="5")) == ()
     assert level_shortfalls(dead, TopicConfig(), TARGET, TopicConfig()) == (Shortfall(Difference.REPLICAS, 1, 3),)
-    said = sentence(TopicFinding(dead, Standing.UNLIKE, INTAKE, found))
+    said = TopicFinding(dead, Standing.UNLIKE, INTAKE, found).text
     assert said.startswith(
         "topic 'postdate.pay.dead' of route pay differs from intake 'payments.delay': max.message.bytes: 700000, "
         "needed: 2048576, so larger records do not fit and may stop their route. Change it with "
@@ -113,7 +112,7 @@ def test_an_existing_topic_needs_room_for_the_records_of_its_intake() -> None:
         ),
         (TopicFinding(INTAKE, Standing.DIFFERENT, refusal=Refusal(Reason(ReasonKind.LOOP, "it loops"))), "it loops"),
         (
-            TopicFinding(INTAKE, Standing.DIFFERENT, shortfalls=(Shortfall(Difference.FORGETS, 999, -1),)),
+            TopicFinding(INTAKE, Standing.DIFFERENT, shortfalls=(Shortfall(Difference.FORGETS_DEAD, 999, -1),)),
             "topic 'payments.delay' of route pay loses records: Kafka deletes records after retention.ms (999), read "
             "or not: set it to -1 (dead letters are kept)",
         ),

@@ -47,7 +47,7 @@ def level_topics(settings: Settings, route: str) -> LevelTopics:
     """The topics of a route whose mode is levels."""
     base = settings.level_prefix_of(route)
     every = f"{base}level.*"
-    levels = {ms: f"{base}level.{_written(ms)}.{_digest(ms)}" for ms in settings.headers.levels}
+    levels = {ms: f"{base}level.{write_duration(ms).replace(' ', '')}.{_digest(ms)}" for ms in settings.headers.levels}
     return LevelTopics(levels, Naming(every, every), f"{base}dead", f"{base}levels")
 
 
@@ -92,14 +92,10 @@ def unfit(has: Mapping[str, str], wanted: Mapping[str, str]) -> Shortfall | None
         return Shortfall(Difference.BOUNDED, kept_bytes, -1)
     has_ms, wanted_ms = int(has.get(RETENTION, _FOREVER)), int(wanted[RETENTION])
     if has_ms >= 0 and not 0 <= wanted_ms <= has_ms:
-        return Shortfall(Difference.FORGETS, has_ms, wanted_ms)
+        return Shortfall(Difference.FORGETS_DEAD if wanted_ms < 0 else Difference.FORGETS, has_ms, wanted_ms)
     return None
 
 
 def _digest(level_ms: int) -> str:
     """Six hex digits."""
     return blake2b(json.dumps([level_ms, VERSION]).encode(), digest_size=3).hexdigest()
-
-
-def _written(level_ms: int) -> str:
-    return write_duration(level_ms).replace(" ", "")

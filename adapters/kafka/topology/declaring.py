@@ -36,7 +36,6 @@ from adapters.kafka.topology.released import (
     judged_markers,
     marker_config,
     planned_markers,
-    sized_markers,
     transactional_routes,
 )
 from adapters.kafka.topology.topics import (
@@ -330,13 +329,14 @@ async def _make_markers(
 ) -> list[MadeTopic]:
     """Create the marker topic if it is missing. Raises ``Refused``, and the errors of aiokafka and of the network."""
     routes = transactional_routes(settings)
-    targets = [to for _, to in pairs if isinstance(to, Topic) and to.route in routes]
+    targets = [target for _, target in pairs if isinstance(target, Topic) and target.route in routes]
     markers = []
     for marker in planned_markers(settings):
         topic = topic_in(known, marker.route, marker.name, ours=True)
-        if not topic.partitions:
-            sized = sized_markers(settings, topic, targets)
-            await create(admin, sized, marker_config(settings, [_config_of(to, has) for to in targets], sized.replicas))
+        if not topic.partitions:  # as safe as the safest target
+            replicas = max((target.replicas for target in targets), default=0)
+            config = _in_sync(marker_config(settings), [_config_of(target, has) for target in targets], replicas)
+            await create(admin, replace(topic, partitions=settings.redis.shards, replicas=replicas), config)
         markers.append(MadeTopic(topic, new=not topic.partitions))
     return markers
 
@@ -428,7 +428,12 @@ def level_config(
     """Settings of a new topic: the strictest in-sync replicas of its targets, and room for a record of the largest
     size that an intake or target accepts. Pure."""
     likes = list(likes)
-    insync = [int(its.own[INSYNC]) for like, its in likes if not like.ours and INSYNC in its.own]
     largest = max((_number(its, SIZE) or 0 for _, its in likes), default=0)
     larger = {**config, SIZE: str(max(int(config[SIZE]), largest + _ADDED_BYTES))}
-    return {**larger, INSYNC: str(max(1, min(max(insync), replicas)))} if insync else larger
+    return _in_sync(larger, [its for like, its in likes if not like.ours], replicas)
+
+
+def _in_sync(config: dict[str, str], targets: Iterable[TopicConfig], replicas: int) -> dict[str, str]:
+    """Return the settings of a new topic with the strictest in-sync replicas of the targets, as far as it has them."""
+    insync = [int(target.own[INSYNC]) for target in targets if INSYNC in target.own]
+    return {**config, INSYNC: str(max(1, min(max(insync), replicas)))} if insync else config

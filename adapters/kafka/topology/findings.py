@@ -19,22 +19,28 @@ CLOCK = "message.timestamp.type"
 
 
 class Difference(Enum):
-    """One way in which a topic falls short."""
+    """One way in which a topic falls short, with its sentence. ``has`` and ``wanted`` are those of the ``Shortfall``."""
 
-    REPLICAS = "replicas"
-    INSYNC = "insync"
-    RECORDS_SMALLER = "records smaller"
-    RECORDS_LARGER = "records larger"
-    NO_ROOM = "no room for records that wait or are dead"
-    SHORT_RETENTION = "short retention"
-    COMPACTED = "compacted"
-    BOUNDED = "bounded in bytes"
-    FORGETS = "deletes what waits"
-    PARTITIONS = "fewer partitions than shards"
-    COMPACTED_MARKERS = "compacted markers"
-    PRODUCERS_CLOCK = "markers dated by producers"
+    REPLICAS = "replicas: {has}, there: {wanted}"
+    INSYNC = f"{INSYNC}: {{has}}, there: {{wanted}}"
+    RECORDS_SMALLER = f"{SIZE}: {{has}}, there: {{wanted}}, so producers cannot send larger records"
+    RECORDS_LARGER = f"{SIZE}: {{has}}, there: {{wanted}}, so larger records become dead letters"
+    NO_ROOM = f"{SIZE}: {{has}}, needed: {{wanted}}, so larger records do not fit and may stop their route"
+    SHORT_RETENTION = f"{RETENTION}: {{has}}, shorter than kafka.intake_retention ({{wanted}})"
+    COMPACTED = f"{POLICY} is compact, so Kafka may remove records before postdate reads them: set it to delete"
+    BOUNDED = "Kafka deletes records beyond retention.bytes ({has}), read or not: set it to {wanted}"
+    FORGETS = (
+        f"Kafka deletes records after {RETENTION} ({{has}}), read or not: set it to {{wanted}} (the level and "
+        "levels.retention)"
+    )
+    FORGETS_DEAD = (
+        f"Kafka deletes records after {RETENTION} ({{has}}), read or not: set it to {{wanted}} (dead letters are kept)"
+    )
+    PARTITIONS = "partitions: {has}, and redis.shards is {wanted}. Raise them: `kafka-topics.sh --alter`"
+    COMPACTED_MARKERS = f"{POLICY} is compact, so Kafka removes markers: set it to delete"
+    PRODUCERS_CLOCK = f"{CLOCK} is not LogAppendTime, so the clocks of instances date the markers: set it"
     #: The user may not read the settings to compare with.
-    UNCHECKED = "unchecked"
+    UNCHECKED = f"{SIZE} and {INSYNC} are unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,9 @@ class Shortfall:
     kind: Difference
     has: int = 0
     wanted: int = 0
+
+    def __str__(self) -> str:
+        return self.kind.value.format(has=self.has, wanted=self.wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,51 +70,42 @@ class TopicFinding:
 
     @property
     def text(self) -> str:
-        """The sentence for an operator, without its stop; empty for SAME."""
-        return sentence(self)
+        """The sentence for an operator, without its stop: first the fact, then what to do. Empty for SAME."""
+        match self:
+            case TopicFinding(refusal=Refusal() as refusal):
+                return refusal.reason.sentence
+            case TopicFinding(topic, Standing.MISSING):
+                return _missing(topic)
+            case TopicFinding(topic, Standing.UNSEEN, markers=True):
+                return (
+                    f"postdate may not see the marker topic '{topic.name}' of its transactional routes, so it cannot tell "
+                    "whether the topic exists. Grant its user Read, Write and Describe"
+                )
+            case TopicFinding(topic, Standing.UNSEEN):
+                return _unseen(topic)
+            case TopicFinding(topic, Standing.WAITS, Topic() as target):
+                return _waits(topic, target)
+            case TopicFinding(topic, Standing.FEW, Topic() as target):
+                return _few(topic, target)
+            case TopicFinding(topic, Standing.UNLIKE, Topic() as target, (Shortfall(Difference.UNCHECKED),)):
+                return _unchecked(topic, target)
+            case TopicFinding(topic, Standing.UNLIKE, Topic() as target, shortfalls):
+                return _unlike(topic, target, shortfalls)
+            case TopicFinding(topic, Standing.DIFFERENT, Topic() as intake):
+                return _same_partitioner(topic, intake)
+            case TopicFinding(topic, Standing.DIFFERENT, shortfalls=shortfalls, markers=True):
+                return f"marker topic '{topic.name}' cannot prevent every copy: {'; '.join(map(str, shortfalls))}"
+            case TopicFinding(topic, Standing.DIFFERENT, shortfalls=shortfalls):
+                return f"topic '{topic.name}' of route {topic.route} loses records: {'; '.join(map(str, shortfalls))}"
+            case TopicFinding(topic, Standing.NONE, refresh_ms=refresh_ms):
+                fact = f"no topic matches '{topic.name}' of route {topic.route} yet"
+                return f"{fact}. postdate reads a new one within {write_duration(refresh_ms)}"
+        return ""
 
 
 def absent(topic: Topic) -> TopicFinding:
     """The finding for a topic that does not exist or may not be seen."""
     return TopicFinding(topic, Standing.UNSEEN if topic.unseen else Standing.MISSING)
-
-
-def sentence(finding: TopicFinding) -> str:
-    """The finding for an operator: first the fact, then what to do."""
-    match finding:
-        case TopicFinding(refusal=Refusal() as refusal):
-            return refusal.reason.sentence
-        case TopicFinding(topic, Standing.MISSING):
-            return _missing(topic)
-        case TopicFinding(topic, Standing.UNSEEN, markers=True):
-            return (
-                f"postdate may not see the marker topic '{topic.name}' of its transactional routes, so it cannot tell "
-                "whether the topic exists. Grant its user Read, Write and Describe"
-            )
-        case TopicFinding(topic, Standing.UNSEEN):
-            return _unseen(topic)
-        case TopicFinding(topic, Standing.WAITS, Topic() as target):
-            return _waits(topic, target)
-        case TopicFinding(topic, Standing.FEW, Topic() as target):
-            return _few(topic, target)
-        case TopicFinding(topic, Standing.UNLIKE, Topic() as target, (Shortfall(Difference.UNCHECKED),)):
-            return _unchecked(topic, target)
-        case TopicFinding(topic, Standing.UNLIKE, Topic() as target, shortfalls):
-            return _unlike(topic, target, shortfalls)
-        case TopicFinding(topic, Standing.DIFFERENT, Topic() as intake):
-            return _same_partitioner(topic, intake)
-        case TopicFinding(topic, Standing.DIFFERENT, shortfalls=shortfalls, markers=True):
-            return f"marker topic '{topic.name}' cannot prevent every copy: {'; '.join(map(_described, shortfalls))}"
-        case TopicFinding(topic, Standing.DIFFERENT, shortfalls=shortfalls):
-            return (
-                f"topic '{topic.name}' of route {topic.route} loses records: {'; '.join(map(_described, shortfalls))}"
-            )
-        case TopicFinding(topic, Standing.NONE, refresh_ms=refresh_ms):
-            within = write_duration(refresh_ms)
-            return (
-                f"no topic matches '{topic.name}' of route {topic.route} yet. postdate reads a new one within {within}"
-            )
-    return ""
 
 
 def _missing(topic: Topic) -> str:
@@ -152,7 +152,7 @@ def _unlike(topic: Topic, like: Topic, shortfalls: Iterable[Shortfall]) -> str:
     other = f"intake '{like.name}'" if like.ours else f"its target '{like.name}'"
     return (
         f"topic '{topic.name}' of route {topic.route} differs from {other}: "
-        f"{'; '.join(map(_described, shortfalls))}. "
+        f"{'; '.join(map(str, shortfalls))}. "
         "Change it with `kafka-configs.sh --alter` (replicas: `kafka-reassign-partitions.sh`)"
     )
 
@@ -169,34 +169,3 @@ def _same_partitioner(target: Topic, intake: Topic) -> str:
         f"topic '{target.name}' has partitions: {target.partitions}, and intake '{intake.name}' has "
         f'{intake.partitions}, so partitioner = "same" cannot work. Give it as many, or use another partitioner'
     )
-
-
-def _described(gap: Shortfall) -> str:
-    match gap.kind:
-        case Difference.REPLICAS:
-            return f"replicas: {gap.has}, there: {gap.wanted}"
-        case Difference.INSYNC:
-            return f"{INSYNC}: {gap.has}, there: {gap.wanted}"
-        case Difference.RECORDS_SMALLER:
-            return f"{SIZE}: {gap.has}, there: {gap.wanted}, so producers cannot send larger records"
-        case Difference.RECORDS_LARGER:
-            return f"{SIZE}: {gap.has}, there: {gap.wanted}, so larger records become dead letters"
-        case Difference.NO_ROOM:
-            return f"{SIZE}: {gap.has}, needed: {gap.wanted}, so larger records do not fit and may stop their route"
-        case Difference.SHORT_RETENTION:
-            return f"{RETENTION}: {gap.has}, shorter than kafka.intake_retention ({gap.wanted})"
-        case Difference.COMPACTED:
-            return f"{POLICY} is compact, so Kafka may remove records before postdate reads them: set it to delete"
-        case Difference.BOUNDED:
-            return f"Kafka deletes records beyond retention.bytes ({gap.has}), read or not: set it to {gap.wanted}"
-        case Difference.FORGETS:
-            why = "dead letters are kept" if gap.wanted < 0 else "the level and levels.retention"
-            return f"Kafka deletes records after {RETENTION} ({gap.has}), read or not: set it to {gap.wanted} ({why})"
-        case Difference.PARTITIONS:
-            return f"partitions: {gap.has}, and redis.shards is {gap.wanted}. Raise them: `kafka-topics.sh --alter`"
-        case Difference.COMPACTED_MARKERS:
-            return f"{POLICY} is compact, so Kafka removes markers: set it to delete"
-        case Difference.PRODUCERS_CLOCK:
-            return f"{CLOCK} is not LogAppendTime, so the clocks of instances date the markers: set it"
-        case Difference.UNCHECKED:
-            return f"{SIZE} and {INSYNC} are unknown"

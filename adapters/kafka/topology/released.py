@@ -6,7 +6,6 @@ long as postdate may be away, as the records of an intake are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from adapters.kafka.delivered import marker_topic
@@ -58,19 +57,11 @@ def judged_markers(settings: Settings, topic: Topic, has: TopicConfig) -> TopicF
     return TopicFinding(topic, Standing.DIFFERENT if found else Standing.SAME, shortfalls=tuple(found), markers=True)
 
 
-def sized_markers(settings: Settings, topic: Topic, targets: Iterable[Topic]) -> Topic:
-    """Return the marker topic as it is to be created: as safe as the safest target."""
-    replicas = max((target.replicas for target in targets), default=0)
-    return replace(topic, partitions=settings.redis.shards, replicas=replicas)
-
-
-def marker_config(settings: Settings, targets: Iterable[TopicConfig], replicas: int) -> Mapping[str, str]:
+def marker_config(settings: Settings) -> dict[str, str]:
     """Return the settings of a new marker topic."""
-    insync = [int(target.own[INSYNC]) for target in targets if INSYNC in target.own]
-    config = {
+    return {
         POLICY: "delete",
         RETENTION: str(settings.kafka.intake_retention),
         CLOCK: "LogAppendTime",
         "compression.type": "gzip",
     }
-    return {**config, INSYNC: str(max(1, min(max(insync), replicas)))} if insync else config
