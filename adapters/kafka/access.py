@@ -41,7 +41,9 @@ _NO_RIGHT = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, Clust
 def security(rules: Kafka) -> dict[str, Any]:
     wanted: dict[str, Any] = {"security_protocol": rules.security_protocol}
     if rules.security_protocol in ("SSL", "SASL_SSL"):
-        wanted["ssl_context"] = _ssl_context(rules)
+        wanted["ssl_context"] = create_ssl_context(  # which verifies the broker's certificate and host name
+            cafile=rules.ca_file or None, certfile=rules.cert_file or None, keyfile=rules.key_file or None
+        )
     if rules.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL"):
         wanted |= _login(rules)
     return wanted
@@ -55,14 +57,6 @@ def _login(rules: Kafka) -> dict[str, Any]:
         "sasl_plain_username": rules.sasl_username,
         "sasl_plain_password": rules.sasl_password.get_secret_value(),
     }
-
-
-def _ssl_context(rules: Kafka) -> ssl.SSLContext:
-    """Verifies the broker's certificate and host name."""
-    context: ssl.SSLContext = create_ssl_context(
-        cafile=rules.ca_file or None, certfile=rules.cert_file or None, keyfile=rules.key_file or None
-    )
-    return context
 
 
 async def why_not(rules: Kafka) -> str:

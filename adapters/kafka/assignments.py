@@ -18,6 +18,7 @@ from aiokafka.consumer.fetcher import OffsetResetStrategy
 from aiokafka.errors import KafkaError
 
 from adapters.kafka.access import sentence
+from adapters.kafka.client import has_leader
 from adapters.kafka.deleted_topic import DeletedTopics
 from adapters.kafka.intake import Intakes, Partition, Sighting, StartOffset, start_offset_after, start_offset_in
 from adapters.kafka.topology.topic_ids import TopicId, ask_ids
@@ -136,7 +137,7 @@ class Assignments:
         longest = sorted(one_each, key=lambda topic: self._sure_until.get(topic, 0.0))[:_TOPICS_A_LOOK]
         tps = {one_each[topic] for topic in longest}.union(tp for tp in assigned if tp not in self.parts)
         if not tps | former:
-            self._answered()
+            self._health.say(_SUBJECT, "")
             return True
         return bool(await self._checked(consumer, tps | former)) or tps <= self.parts.keys()
 
@@ -158,7 +159,7 @@ class Assignments:
             end = None if tp in consumer.paused() else consumer.highwater(tp)
             if end is not None:
                 ends[tp] = end
-            elif consumer._client.cluster.leader_for_partition(tp) not in (None, -1):
+            elif has_leader(consumer._client.cluster, tp):
                 asked[tp] = OffsetResetStrategy.LATEST
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -196,7 +197,7 @@ class Assignments:
         except (KafkaError, OSError) as error:
             await self._failed(error)
             return False
-        self._answered()
+        self._health.say(_SUBJECT, "")
         return at_once
 
     async def _checked(self, consumer: AIOKafkaConsumer, tps: Set[TopicPartition]) -> Set[TopicPartition]:
@@ -207,7 +208,7 @@ class Assignments:
         except (KafkaError, OSError) as error:
             await self._failed(error)
             return set()
-        self._answered()
+        self._health.say(_SUBJECT, "")
         return sure
 
     async def _failed(self, error: Exception) -> None:
@@ -215,10 +216,6 @@ class Assignments:
         text = f"cannot determine where Kafka's partitions start: {sentence(error, self._rules)}"
         self._health.say(_SUBJECT, text)
         await asyncio.sleep(_AGAIN_S)
-
-    def _answered(self) -> None:
-        """Kafka answered, or there was nothing to ask."""
-        self._health.say(_SUBJECT, "")
 
     async def _check(self, consumer: AIOKafkaConsumer, tps: Set[TopicPartition]) -> Set[TopicPartition]:
         """Ask for the topic ids. Start partitions that are new or whose topic was recreated.

@@ -10,7 +10,7 @@ from adapters.kafka.topology.declaring import redeclare as redeclare
 from adapters.kafka.topology.reach import replay_reach as replay_reach
 from adapters.kafka.topology.topics import Topic
 from bridge.desk.severity import CheckResult
-from bridge.desk.topology import Finding, Name, Part, Standing
+from bridge.desk.topology import Finding, Name, Part
 from bridge.settings import Settings
 
 
@@ -24,8 +24,7 @@ def verify(settings: Settings) -> list[Finding]:
 
 def declare(settings: Settings) -> tuple[list[Finding], list[str]]:
     created, warnings = declaring.declare(settings)
-    states = (Standing.WAITS if topic.waits else Standing.MADE if topic.new else Standing.THERE for topic in created)
-    return [Finding(_part(topic.topic), state) for topic, state in zip(created, states, strict=True)], warnings
+    return [Finding(_part(topic), state) for topic, state in created], warnings
 
 
 def judge_policies(settings: Settings) -> list[tuple[str, str]]:

@@ -76,17 +76,7 @@ def _producer(rules: Kafka, purpose: str, **own: Any) -> AIOKafkaProducer:
 def new_reader(rules: Kafka) -> AIOKafkaConsumer:
     """Create a consumer without a group, of committed records. It is neither started nor assigned. Raises
     ``BrokerUnavailable``."""
-    with broker_errors(rules):
-        consumer = AIOKafkaConsumer(
-            **connection(rules, "postdate markers"),
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            request_timeout_ms=_REQUEST_MS,
-            fetch_max_wait_ms=100,
-        )
-        lasting(consumer._client, rules)
-        return consumer
+    return _consumer(rules, "postdate markers", auto_offset_reset="earliest", fetch_max_wait_ms=100)
 
 
 def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
@@ -95,19 +85,28 @@ def new_consumer(rules: Kafka) -> AIOKafkaConsumer:
 
     Raises ``BrokerUnavailable``.
     """
+    return _consumer(
+        rules,
+        "postdate intake",
+        group_id=rules.group,
+        auto_offset_reset="none",
+        rebalance_timeout_ms=_REBALANCE_MS,
+        session_timeout_ms=rules.session_timeout,
+        heartbeat_interval_ms=min(_BEAT_MS, rules.session_timeout // 3),
+        metadata_max_age_ms=rules.refresh,
+        fetch_max_wait_ms=_FETCH_MS,
+    )
+
+
+def _consumer(rules: Kafka, purpose: str, **own: Any) -> AIOKafkaConsumer:
+    """Create a consumer of committed records that commits by hand."""
     with broker_errors(rules):
         consumer = AIOKafkaConsumer(
-            **connection(rules, "postdate intake"),
-            group_id=rules.group,
+            **connection(rules, purpose),
+            **own,
             enable_auto_commit=False,
-            auto_offset_reset="none",
             isolation_level="read_committed",
             request_timeout_ms=_REQUEST_MS,
-            rebalance_timeout_ms=_REBALANCE_MS,
-            session_timeout_ms=rules.session_timeout,
-            heartbeat_interval_ms=min(_BEAT_MS, rules.session_timeout // 3),
-            metadata_max_age_ms=rules.refresh,
-            fetch_max_wait_ms=_FETCH_MS,
         )
         lasting(consumer._client, rules)
         return consumer
@@ -126,6 +125,10 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaAdminClien
         await client.start()
     except errors.KafkaConnectionError as error:
         raise BrokerUnavailable(await why_not(rules) or sentence(error, rules)) from error
+
+
+def has_leader(cluster: Any, tp: TopicPartition) -> bool:
+    return cluster.leader_for_partition(tp) not in (None, -1)
 
 
 async def commit_once(consumer: AIOKafkaConsumer, offsets: Mapping[TopicPartition, tuple[int, str]]) -> bool:

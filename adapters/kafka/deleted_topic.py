@@ -87,14 +87,10 @@ class DeletedTopics:
             if self._reported.get(topic) != found[topic]:
                 self._reported[topic] = found[topic]
                 text, seen_ms = lost_from(lost)
-                sentence = recreated(topic, lost[0].route, text, _now_ms(), seen_ms)
+                sentence = recreated(topic, lost[0].route, text, int(time.time() * 1000), seen_ms)
                 self._health.say(Subject("kafka", "recreated", topic), sentence, _SHOWN_S)
 
     def in_absent(self, topic: str, parts: Iterable[Partition]) -> str:
         """Return what is lost if ``topic``, which is not there, was deleted; "" if this process never read it."""
         read = {part.tp: part for part in (*self._former.values(), *parts) if part.tp.topic == topic}
         return f". If it was deleted: {lost_from(read.values())[0]}" if read else ""
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

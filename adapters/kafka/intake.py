@@ -126,9 +126,8 @@ class KafkaIntake:
 
     ``wanted`` are the header names that matter on the route. ``keyed``: a record's key is its message key, so a
     tombstone of that key cancels it. ``spread``: records go to all shards in turn. ``headers_max`` bounds the headers
-    of a record; None for no bound. ``retries``: its records have failed at a consumer; ``seal`` tells which state of
-    theirs is postdate's own.
-    ``originals``: the topics at whose records theirs may point, beside the target.
+    of a record. ``retries``: its records have failed at a consumer; ``seal`` tells which state of theirs is postdate's
+    own. ``originals``: the topics at whose records theirs may point, beside the target.
     ``prioritized``: the header ``x-delay-priority`` counts. ``by_record``: delays count from the record's timestamp.
     """
 
@@ -137,7 +136,7 @@ class KafkaIntake:
     wanted: frozenset[bytes]
     keyed: bool = False
     spread: bool = False
-    headers_max: int | None = None
+    headers_max: int = sys.maxsize
     retries: bool = False
     prioritized: bool = False
     by_record: bool = True
@@ -235,35 +234,6 @@ class Partition:
     is where it ended at the last look; ``known`` such a look after which its topic was still this one.
     """
 
-    __slots__ = (
-        "alive",
-        "by_record",
-        "caught_up_ms",
-        "committed",
-        "cut",
-        "headers_max",
-        "in_hand",
-        "keyed",
-        "known",
-        "later",
-        "leaving",
-        "next",
-        "note",
-        "order_key",
-        "origin",
-        "originals",
-        "own_target",
-        "prioritized",
-        "progress",
-        "retries",
-        "route",
-        "seal",
-        "sighting",
-        "topic_id",
-        "tp",
-        "wanted",
-    )
-
     def __init__(self, tp: TopicPartition, intake: KafkaIntake, topic_id: TopicId, begin: StartOffset) -> None:
         self.tp = tp
         self.caught_up_ms = 0
@@ -294,17 +264,12 @@ class Partition:
 
     def follow(self, intake: KafkaIntake) -> None:
         """Read for this intake from now on: at a reload a topic may become that of another route."""
+        self.intake = intake
         self.route = intake.route
         self.wanted = frozenset(name.decode() for name in intake.wanted)
-        self.keyed = intake.keyed
-        self.retries = intake.retries
-        self.seal = intake.seal
-        self.prioritized = intake.prioritized
-        self.by_record = intake.by_record
         target = intake.naming.target(self.tp.topic) or ""
         self.own_target = target.encode()
         self.originals = intake.originals | {target}
-        self.headers_max = sys.maxsize if intake.headers_max is None else intake.headers_max
         # Stored marks of another order cover other records, so a spread partition has a name of its own.
         number = f"{self.tp.partition}/spread" if intake.spread else f"{self.tp.partition}"
         self.origin = f"{self.topic_id.topic}/{number}".encode()
@@ -315,12 +280,12 @@ class Partition:
     ) -> list[Delivery]:
         """Convert records to deliveries, in order, and count them as handed over. If a header repeats, the last one
         wins. ``faults`` are known by offset."""
-        wanted, route, handed_over = self.wanted, self.route, self.progress.handed_over
+        intake, wanted, route, handed_over = self.intake, self.wanted, self.route, self.progress.handed_over
         own_target = self.own_target
         origin, later, cut = self.origin, self.later, self.cut
-        order_key, keyed, topic = self.order_key, self.keyed, self.tp.topic.encode()
-        headers_max, retries, prioritized = self.headers_max, self.retries, self.prioritized
-        by_record = self.by_record
+        order_key, keyed, topic = self.order_key, intake.keyed, self.tp.topic.encode()
+        headers_max, retries, prioritized = intake.headers_max, intake.retries, intake.prioritized
+        by_record = intake.by_record
         deliveries = []
         for record in records:
             found: dict[str, HeaderValue] = {}
@@ -333,7 +298,7 @@ class Partition:
                 del found[DESTINATION]
             failure = None
             if retries:
-                failure, headers = believed(headers, self.seal)
+                failure, headers = believed(headers, intake.seal)
             offset, timestamp = record.offset, record.timestamp
             handed_over(offset)
             payload = pack(record.partition, timestamp, record.key, record.value, headers, topic)
@@ -371,8 +336,8 @@ class Partition:
                 del found[DESTINATION]
         except UnicodeDecodeError:
             fault = "a header's name is not UTF-8"
-        if len(record.headers) > self.headers_max:
-            fault = _too_many(self.headers_max)
+        if len(record.headers) > self.intake.headers_max:
+            fault = _too_many(self.intake.headers_max)
         return self._delivery(offset, record, found, now_ms, fault)
 
     def lost(self, offset: int, now_ms: int) -> Delivery:
@@ -384,14 +349,15 @@ class Partition:
     def _delivery(
         self, offset: int, record: Record, found: dict[str, HeaderValue], now_ms: int, fault: str
     ) -> Delivery:
+        intake = self.intake
         self.progress.handed_over(offset)
         self.next = offset + 1
-        priority, unreadable = _priority(found) if self.prioritized else (None, "")
-        published_ms = record.timestamp if self.by_record and record.timestamp >= 0 else None
+        priority, unreadable = _priority(found) if intake.prioritized else (None, "")
+        published_ms = record.timestamp if intake.by_record and record.timestamp >= 0 else None
         origin = (self.origin if offset < self.cut else self.later, offset)
         failure = None
-        if self.retries:
-            failure, headers = believed(list(record.headers), self.seal)
+        if intake.retries:
+            failure, headers = believed(list(record.headers), intake.seal)
             record = record._replace(headers=headers)
         return Delivery(
             (self, offset),
@@ -401,11 +367,11 @@ class Partition:
             found,
             now_ms,
             published_ms,
-            record.key if self.keyed or self.retries else None,
+            record.key if intake.keyed or intake.retries else None,
             fault=fault or unreadable,
             origin=origin,
             record_key=record.key,
-            tombstone=self.keyed and record.value is None,
+            tombstone=intake.keyed and record.value is None,
             failure=failure,
             priority=priority,
         )

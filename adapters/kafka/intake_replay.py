@@ -161,7 +161,7 @@ class IntakeReplay:
         fetched = await self._reading().getmany(tp, timeout_ms=_READ_MS, max_records=most)
         await asyncio.sleep(0)  # a poll that finds records does not yield to other tasks
         records, faults = fetched.get(tp, []), NO_FAULTS
-        if any(map(points, records)) and self._parts[tp].retries:
+        if any(map(points, records)) and self._parts[tp].intake.retries:
             found = await self._originals.follow(self._reading(), records, self._parts[tp].originals)
             if len(found.records) < len(records):
                 self._reading().seek(tp, records[len(found.records)].offset)

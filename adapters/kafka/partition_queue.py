@@ -34,7 +34,7 @@ UNCOMPRESSED, GZIP = 0, 1
 #: Reports the outcome of records, exactly once for each.
 Tell = Callable[[Sequence[OutgoingRecord[Any]], Outcome, Refusal | None], None]
 #: The size of a batch that the producer does not create itself. Its first record may be larger.
-OWN_BATCH_BYTES = 64 * 1024
+_OWN_BATCH_BYTES = 64 * 1024
 #: Larger records are not compressed for a second try: this size already blocks the event loop for half a second.
 _SQUEEZED_MAX = 16 << 20
 _WRAP = 2**31
@@ -111,11 +111,9 @@ class PartitionQueue:
         self._broken(f"topic {self.tp.topic}, partition {self.tp.partition}: {why}")
 
     def _send(self) -> None:
-        cluster = self._producer.client.cluster
-        leader = cluster.leader_for_partition(self.tp)
-        if leader is None or leader < 0:  # sending would wait for a leader
-            gone = cluster.partitions_for_topic(self.tp.topic) is None
-            self._refuse_all(refusals.missing_topic(self.tp.topic) if gone else refusals.no_leader(*self.tp))
+        refusal = refusals.unreachable(self._producer.client.cluster, self.tp)
+        if refusal is not None:
+            self._refuse_all(refusal)
             self._producer.client.force_metadata_update()
             return
         self._in_flight = enqueue(self._producer, self.tp, self._next_batch())
@@ -148,7 +146,7 @@ class PartitionQueue:
         odd = queue[0].odd
         if queue[0].size > REQUEST_BYTES and not self._compressed:
             self._codec = GZIP  # only a record with ``compress_always`` gets here
-        batch = self._new_batch(odd)
+        batch = new_batch(self._producer, odd, self._codec)
         append = batch.append
         while queue:
             flight = queue[0]
@@ -160,11 +158,6 @@ class PartitionQueue:
             sent.append(queue.popleft())
         batch.close()
         return batch
-
-    def _new_batch(self, odd: bool) -> Any:
-        if odd:
-            return OddBatch(OWN_BATCH_BYTES, UNCOMPRESSED if self._codec is None else self._codec)
-        return self._producer.create_batch() if self._codec is None else BatchBuilder(OWN_BATCH_BYTES, self._codec)
 
     def _refused(self, error: KafkaError, once: bool) -> None:
         """The broker refused the whole batch. The outcome is unknown if the batch was sent more than ``once``."""
@@ -203,6 +196,15 @@ class PartitionQueue:
         self._queue.clear()
         self._codec = None
         self._tell(refused, Outcome.REFUSED, refusal)
+
+
+def new_batch(producer: AIOKafkaProducer, odd: bool, codec: int | None, transactional: bool = False) -> Any:
+    """Create an empty batch. ``odd``: a header name is not UTF-8. ``codec`` is None for the producer's own."""
+    if odd:
+        return OddBatch(_OWN_BATCH_BYTES, UNCOMPRESSED if codec is None else codec, transactional)
+    if codec is None:
+        return producer.create_batch()
+    return BatchBuilder(_OWN_BATCH_BYTES, codec, is_transactional=int(transactional))
 
 
 def make_smaller(flight: OutgoingRecord[Any], codec: int | None, compressed: bool) -> tuple[bool, int | None]:

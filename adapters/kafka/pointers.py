@@ -16,6 +16,7 @@ from typing import NamedTuple
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, LeaderNotAvailableError, OffsetOutOfRangeError
 
+from adapters.kafka.client import has_leader
 from adapters.kafka.raw.poison import RawBatch, fetch_batch
 from adapters.kafka.raw.record import Header, Record
 
@@ -171,7 +172,7 @@ class Originals:
         if numbers and tp.partition not in numbers:
             return None
         try:
-            if client.cluster.leader_for_partition(tp) in (None, -1):
+            if not has_leader(client.cluster, tp):
                 raise LeaderNotAvailableError(f"topic '{tp.topic}' is missing, or its partition has no leader")
             batch = await fetch_batch(consumer, tp, pointer.offset, _ONE_BATCH, _READ_UNCOMMITTED)
         except OffsetOutOfRangeError:

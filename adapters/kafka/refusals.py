@@ -5,8 +5,11 @@ Error codes: the Kafka protocol guide, "Error Codes".
 
 from __future__ import annotations
 
+from typing import Any
+
 from aiokafka import TopicPartition, errors
 
+from adapters.kafka.client import has_leader
 from bridge.core.message import Refusal
 from bridge.core.reasons import Reason, ReasonKind, bad_headers
 
@@ -43,6 +46,14 @@ def no_leader(topic: str, partition: int) -> Refusal:
     text = "partition {partition} of topic '{topic}' has no leader at the moment"
     values = {"partition": partition, "topic": topic}
     return Refusal(Reason(ReasonKind.NO_LEADER, text, values), again_ms=_SOON_MS)
+
+
+def unreachable(cluster: Any, tp: TopicPartition) -> Refusal | None:
+    """Why nothing can be sent to a partition now; None if it can. Sending would wait for a topic or a leader, for
+    ever."""
+    if has_leader(cluster, tp):
+        return None
+    return missing_topic(tp.topic) if cluster.partitions_for_topic(tp.topic) is None else no_leader(*tp)
 
 
 def few_replicas(topic: str, partition: int) -> Refusal:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, get_args
@@ -370,15 +370,11 @@ class KafkaSink(Generic[L]):
     def _give_back(self) -> None:
         """Everything without an answer becomes unknown."""
         self._give_confirmed()
-        _cancel(self._tasks)
+        for task in tuple(self._tasks):
+            task.cancel()
         queues, self._queues = self._queues, {}
         for queue in queues.values():
             queue.end()
         asking, self._asking = self._asking, {}
         for letters in asking.values():
             self._give([Result(letter, Outcome.UNKNOWN, None) for letter in letters])
-
-
-def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    for task in tuple(tasks):
-        task.cancel()

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import (
@@ -67,23 +66,17 @@ _POINTER_S = 5.0
 
 
 class RebalanceListener(ConsumerRebalanceListener):
-    """Forwards rebalance events. The group continues when ``revoked`` has returned."""
+    """Tells a source what its group does. The group continues when ``revoked`` has returned."""
 
-    def __init__(
-        self,
-        revoked: Callable[[Iterable[TopicPartition]], Awaitable[None]],
-        assigned: Callable[[Iterable[TopicPartition]], None],
-    ) -> None:
-        self._revoked = revoked
-        self._assigned = assigned
+    def __init__(self, source: KafkaSource, consumer: AIOKafkaConsumer) -> None:
+        self._source = source
+        self._consumer = consumer
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Forward the partitions that are about to be revoked."""
-        await self._revoked(revoked)
+        await self._source.revoked(self._consumer, revoked)
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Forward the partitions that were assigned."""
-        self._assigned(assigned)
+        self._source.assigned(assigned)
 
 
 class HeldDeliveries:
@@ -207,6 +200,7 @@ class KafkaSource:
         #: Partitions paused for ``_POINTER_S``, and until when.
         self._unfollowed: dict[TopicPartition, float] = {}
         self._joined = False
+        #: The next turn checks for partitions to start and for recreated topics.
         self._recheck = True
         self._arrivals = Arrivals()
         self._held = HeldDeliveries(rules.window, bytes_max, len(self._intakes.routes))
@@ -310,7 +304,7 @@ class KafkaSource:
                     self._health.say(_SUBJECT, "nothing is taken from Kafka yet: the consumer joins its group again")
                 consumer._client.cluster.add_listener(self._assignments.invalidate)
                 consumer._client.cluster.add_listener(self._topics.on_metadata)
-                listener = RebalanceListener(partial(self.revoked, consumer), self.assigned)
+                listener = RebalanceListener(self, consumer)
                 self._subscribe = lambda: consumer.subscribe(pattern=self._intakes.pattern(), listener=listener)
                 self._subscribe()
                 self._took_at = time.monotonic()
@@ -355,17 +349,13 @@ class KafkaSource:
         does its position. The new consumer starts at the committed offset."""
         for part in self._let_go(tps):
             part.alive = False
-        self.recheck_soon()
+        self._recheck = True
 
     def _let_go(self, tps: Iterable[TopicPartition]) -> list[Partition]:
         """Forget these partitions and their buffered records. They stay alive until their progress is committed."""
         gone = self._assignments.let_go(tps)
         self._drop_buffer(set(gone))
         return gone
-
-    def recheck_soon(self) -> None:
-        """Check soon for partitions to start and for recreated topics."""
-        self._recheck = True
 
     # -- polling ----------------------------------------------------------------------------------------------------
 
@@ -456,7 +446,8 @@ class KafkaSource:
         fetched = await self._assignments.confirmed(consumer, fetched)
         if self._closed_routes and fetched:
             fetched = self._without_closed(consumer, fetched)
-        pointed = {tp for tp, records in fetched.items() if self._parts[tp].retries and any(map(points, records))}
+        retrying = [tp for tp in fetched if self._parts[tp].intake.retries]
+        pointed = {tp for tp in retrying if any(map(points, fetched[tp]))}
         fetched, faults = await self._followed(consumer, fetched, pointed) if pointed else (fetched, {})
         if not fetched or self._stopping:
             return
@@ -569,7 +560,7 @@ class KafkaSource:
                 self._health.say(_SUBJECT, "")
             self._old.note_ends(consumer, self._parts)
             await self._assignments.note_ends(consumer)
-            self.recheck_soon()
+            self._recheck = True
             if self._topics.missing:  # what was declared since is not missing any more
                 await _new_metadata(consumer)
             self._topics.look(consumer)

@@ -17,13 +17,19 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
-from aiokafka.producer.message_accumulator import BatchBuilder
 
 from adapters.kafka import refusals
-from adapters.kafka.client import give_up_consumer, give_up_producer, new_reader, new_transactional_producer, start
+from adapters.kafka.client import (
+    give_up_consumer,
+    give_up_producer,
+    has_leader,
+    new_reader,
+    new_transactional_producer,
+    start,
+)
 from adapters.kafka.delivered import DeliveredKeys, read, written
 from adapters.kafka.outgoing import OutgoingRecord
-from adapters.kafka.partition_queue import OWN_BATCH_BYTES, UNCOMPRESSED, OddBatch, last_batch
+from adapters.kafka.partition_queue import last_batch, new_batch
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Refusal
 from bridge.settings import Kafka
@@ -87,14 +93,11 @@ class ShardSession:
         return self._ends_sent <= 1
 
     async def refusal_of(self, tp: TopicPartition) -> Refusal | None:
-        """Return why nothing can be sent to a partition now. Sending would wait for a topic or a leader, for ever."""
-        cluster = self._producer.client.cluster
-        if not _has_leader(cluster, tp):
-            await self._producer.client.force_metadata_update()
-        if _has_leader(cluster, tp):
-            return None
-        gone = cluster.partitions_for_topic(tp.topic) is None
-        return refusals.missing_topic(tp.topic) if gone else refusals.no_leader(tp.topic, tp.partition)
+        """Return why nothing can be sent to a partition now, as far as new metadata tell."""
+        client = self._producer.client
+        if not has_leader(client.cluster, tp):
+            await client.force_metadata_update()
+        return refusals.unreachable(client.cluster, tp)
 
     async def commit(
         self, flights: Sequence[tuple[TopicPartition, OutgoingRecord[Any]]], keys: Sequence[bytes], codec: int | None
@@ -113,7 +116,7 @@ class ShardSession:
     ) -> int:
         """Commit records and markers. Return the offset of the last marker."""
         producer = self._producer
-        if not _has_leader(producer.client.cluster, self._markers):  # sending would ask for the topic by name
+        if not has_leader(producer.client.cluster, self._markers):  # sending would ask for the topic by name
             raise MissingMarkersError(_missing(self._markers, producer.client.cluster))
         await producer.begin_transaction()
         sent: list[_Sent] = []
@@ -223,11 +226,6 @@ def _read(answer: asyncio.Future[Any]) -> None:
         answer.exception()
 
 
-def _has_leader(cluster: Any, tp: TopicPartition) -> bool:
-    leader = cluster.leader_for_partition(tp)
-    return leader is not None and leader >= 0
-
-
 def _missing(markers: TopicPartition, cluster: Any) -> str:
     partitions = len(cluster.partitions_for_topic(markers.topic) or ())
     if not partitions:
@@ -260,7 +258,7 @@ def _batches(
                 yield tp, batch, taken
                 batch, taken = None, []
             if batch is None:
-                batch = _new_batch(producer, flight.odd, codec)
+                batch = new_batch(producer, flight.odd, codec, transactional=True)
                 _append(batch, flight, now_ms)
             taken.append(flight)
         if batch is not None:
@@ -272,12 +270,6 @@ def _append(batch: Any, flight: OutgoingRecord[Any], now_ms: int) -> bool:
     timestamp = now_ms if flight.timestamp is None else flight.timestamp
     appended = batch.append(timestamp=timestamp, key=flight.key, value=flight.value, headers=flight.headers)
     return appended is not None
-
-
-def _new_batch(producer: AIOKafkaProducer, odd: bool, codec: int | None) -> Any:
-    if odd:
-        return OddBatch(OWN_BATCH_BYTES, UNCOMPRESSED if codec is None else codec, transactional=True)
-    return producer.create_batch() if codec is None else BatchBuilder(OWN_BATCH_BYTES, codec, is_transactional=1)
 
 
 # -- markers ----------------------------------------------------------------------------------------------------------

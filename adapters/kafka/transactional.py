@@ -94,7 +94,8 @@ class ShardQueue:
         self._answer = answer
         self._health = health
         self._mend = mend
-        self._subject = Subject("kafka", "transactions", str(names.markers.partition))
+        self._shard: int = names.markers.partition
+        self._subject = Subject("kafka", "transactions", str(self._shard))
         self._compressed = rules.compression != "none"
         self._queue: deque[_Flight] = deque()
         self._taken: list[_Flight] = []
@@ -184,11 +185,6 @@ class ShardQueue:
         text = f"nothing is delivered in transactions of shard {self._shard}: {why}"
         self._health.say(self._subject, text, for_s=_TOLD_S, cause=why)
         self._refuse_all()
-
-    @property
-    def _shard(self) -> int:
-        shard: int = self._names.markers.partition
-        return shard
 
     def _refuse_all(self) -> None:
         flights = self._left()

@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer.fetcher import OffsetResetStrategy
 from aiokafka.errors import KafkaError
 
+from adapters.kafka.client import has_leader
 from adapters.kafka.intake import Intakes, Partition
 from bridge.core.clock import CLOCK_OFF_S, StoreClock
 from bridge.core.errors import BrokerUnavailable
@@ -107,7 +108,7 @@ class ConsumerWatchdog:
         consumer, positions = self._consumer, dict[TopicPartition, int]()
         for tp in consumer.assignment() - consumer.paused():
             state = consumer._subscription.subscription.assignment.state_value(tp)
-            if consumer._client.cluster.leader_for_partition(tp) not in (None, -1):
+            if has_leader(consumer._client.cluster, tp):
                 positions[tp] = state.position if state.has_valid_position else _NOT_BEGUN
         if not positions:
             return {}
@@ -245,7 +246,7 @@ class TopicWatch:
 
     def _judge_leaders(self, cluster: Any, topic: str) -> None:
         partitions = cluster.partitions_for_topic(topic) or ()
-        headless = {n for n in partitions if cluster.leader_for_partition(TopicPartition(topic, n)) in (None, -1)}
+        headless = {n for n in partitions if not has_leader(cluster, TopicPartition(topic, n))}
         lasting = sorted(headless & self._headless.get(topic, set()))
         self._headless[topic] = headless
         text = ""

@@ -140,8 +140,5 @@ def _with_reason(payload: bytes, reason: str) -> bytes:
     """A dead letter: the original with the reason."""
     partition, timestamp, key, value, headers = unpack(payload)
     kept = [(name, content) for name, content in headers if name != REASON_HEADER]
-    return pack(partition, timestamp, key, value, [*kept, (REASON_HEADER, _reason_bytes(reason))], topic_of(payload))
-
-
-def _reason_bytes(reason: str) -> bytes:
-    return reason.encode(errors="backslashreplace")[:_REASON_BYTES]
+    written = reason.encode(errors="backslashreplace")[:_REASON_BYTES]
+    return pack(partition, timestamp, key, value, [*kept, (REASON_HEADER, written)], topic_of(payload))

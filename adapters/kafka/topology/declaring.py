@@ -41,7 +41,6 @@ from adapters.kafka.topology.released import (
 from adapters.kafka.topology.topics import (
     NOT_THERE,
     KnownTopics,
-    MadeTopic,
     Topic,
     TopicConfig,
     create,
@@ -61,6 +60,8 @@ log = structlog.get_logger("postdate")
 
 #: An intake topic and its target.
 Pair = tuple[Topic, Topic | Refusal]
+#: A topic as ``declare`` left it: made, there, or waiting for its target.
+Declared = tuple[Topic, Standing]
 #: By route its intakes and targets that exist, with their settings as far as they may be read.
 ConfigsByRoute = Mapping[str, Sequence[tuple[Topic, TopicConfig]]]
 _NO_TOPICS: ConfigsByRoute = MappingProxyType({})
@@ -100,7 +101,7 @@ def verify(settings: Settings) -> list[TopicFinding]:
     return with_admin(settings, ask)
 
 
-def declare(settings: Settings) -> tuple[list[MadeTopic], list[str]]:
+def declare(settings: Settings) -> tuple[list[Declared], list[str]]:
     """Create what is missing: intake topics like their targets, and the topics of routes without a store.
 
     Returns the topics that were created, existed or wait, and warnings about the other topics. Raises
@@ -108,17 +109,17 @@ def declare(settings: Settings) -> tuple[list[MadeTopic], list[str]]:
     ``BrokerUnavailable``.
     """
 
-    async def make(admin: AIOKafkaAdminClient) -> tuple[list[MadeTopic], list[str]]:
+    async def make(admin: AIOKafkaAdminClient) -> tuple[list[Declared], list[str]]:
         known, pairs = await _look(settings, admin)
         levels = await _judge_levels(settings, known, admin)
         if wrong := [level.text for level in levels if level.state is Standing.DIFFERENT]:
             raise TopologyMismatch("\n".join(wrong))
-        created: list[MadeTopic] = []
+        created: list[Declared] = []
         sizes: list[Topic] = []
         has = await _settings_of(admin, pairs)
         warnings = [*_unlike(settings, pairs, has)]
         for intake, target in pairs:
-            if intake.name in {entry.topic.name for entry in created}:  # it has several targets
+            if intake.name in {topic.name for topic, _ in created}:  # it has several targets
                 warnings += [absent(target)] if isinstance(target, Topic) and not target.partitions else []
                 continue
             sized = _sized(intake, target)
@@ -128,11 +129,11 @@ def declare(settings: Settings) -> tuple[list[MadeTopic], list[str]]:
                 if new:
                     config = _intake_config(_config_of(target, has), settings.kafka.intake_retention)
                     await create(admin, sized, config)
-            created.append(MadeTopic(intake, new, waits=sized is None))
+            created.append((intake, Standing.WAITS if sized is None else _standing(new)))
             warnings += _warnings(intake, sized, target)
             if new and isinstance(target, Topic) and target.name not in has:
                 warnings.append(TopicFinding(intake, Standing.UNLIKE, target, (Shortfall(Difference.UNCHECKED),)))
-        waiting_routes = {entry.topic.route for entry in created if entry.waits}
+        waiting_routes = {topic.route for topic, state in created if state is Standing.WAITS}
         created += await _make_levels(settings, levels, sizes, _by_route(pairs, has), waiting_routes, admin)
         created += await _make_markers(settings, known, pairs, has, admin)
         warnings += [entry for entry in await _judge_markers(settings, known, admin) if entry.shortfalls]
@@ -145,9 +146,13 @@ def declare(settings: Settings) -> tuple[list[MadeTopic], list[str]]:
 def redeclare(settings: Settings) -> None:
     """Run ``declare`` while postdate runs, to recreate deleted topics. Log each new topic. Raises as ``declare``."""
     created, _ = declare(settings)
-    for entry in created:
-        if entry.new:
-            log.info("declared", kind="topic", name=entry.topic.name, route=entry.topic.route)
+    for topic, state in created:
+        if state is Standing.MADE:
+            log.info("declared", kind="topic", name=topic.name, route=topic.route)
+
+
+def _standing(new: bool) -> Standing:
+    return Standing.MADE if new else Standing.THERE
 
 
 # -- what exists -----------------------------------------------------------------------------------------------------
@@ -326,7 +331,7 @@ async def _make_markers(
     pairs: Sequence[Pair],
     has: Mapping[str, TopicConfig],
     admin: AIOKafkaAdminClient,
-) -> list[MadeTopic]:
+) -> list[Declared]:
     """Create the marker topic if it is missing. Raises ``Refused``, and the errors of aiokafka and of the network."""
     routes = transactional_routes(settings)
     targets = [target for _, target in pairs if isinstance(target, Topic) and target.route in routes]
@@ -337,7 +342,7 @@ async def _make_markers(
             replicas = max((target.replicas for target in targets), default=0)
             config = _in_sync(marker_config(settings), [_config_of(target, has) for target in targets], replicas)
             await create(admin, replace(topic, partitions=settings.redis.shards, replicas=replicas), config)
-        markers.append(MadeTopic(topic, new=not topic.partitions))
+        markers.append((topic, _standing(not topic.partitions)))
     return markers
 
 
@@ -393,7 +398,7 @@ async def _make_levels(
     likes: ConfigsByRoute,
     waiting: Collection[str],
     admin: AIOKafkaAdminClient,
-) -> list[MadeTopic]:
+) -> list[Declared]:
     """Create the missing ones.
 
     Each gets the most partitions of its route's ``intakes``. Replicas and in-sync replicas follow its targets.
@@ -410,7 +415,7 @@ async def _make_levels(
     for finding in found:
         topic, new = finding.topic, finding.state in (Standing.MISSING, Standing.UNSEEN)
         if new and topic.route in waiting and topic.route not in sizes:
-            changed.append(MadeTopic(topic, new=False, waits=True))
+            changed.append((topic, Standing.WAITS))
             continue
         if new:
             partitions, replicas = sizes.get(topic.route, NOT_THERE)
@@ -418,7 +423,7 @@ async def _make_levels(
             replicas = max(replicas, *(like.replicas for like, _ in its if not like.ours), 0)
             config = level_config(configs[topic.name], its, replicas)
             await create(admin, replace(topic, partitions=partitions, replicas=replicas), config)
-        changed.append(MadeTopic(topic, new))
+        changed.append((topic, _standing(new)))
     return changed
 
 

@@ -19,7 +19,7 @@ CLOCK = "message.timestamp.type"
 
 
 class Difference(Enum):
-    """One way in which a topic falls short, with its sentence. ``has`` and ``wanted`` are those of the ``Shortfall``."""
+    """One way in which a topic falls short, and its sentence with the values of a ``Shortfall``."""
 
     REPLICAS = "replicas: {has}, there: {wanted}"
     INSYNC = f"{INSYNC}: {{has}}, there: {{wanted}}"
@@ -78,8 +78,8 @@ class TopicFinding:
                 return _missing(topic)
             case TopicFinding(topic, Standing.UNSEEN, markers=True):
                 return (
-                    f"postdate may not see the marker topic '{topic.name}' of its transactional routes, so it cannot tell "
-                    "whether the topic exists. Grant its user Read, Write and Describe"
+                    f"postdate may not see the marker topic '{topic.name}' of its transactional routes, so it cannot "
+                    "tell whether the topic exists. Grant its user Read, Write and Describe"
                 )
             case TopicFinding(topic, Standing.UNSEEN):
                 return _unseen(topic)

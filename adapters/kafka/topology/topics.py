@@ -54,15 +54,6 @@ class TopicConfig(NamedTuple):
     own: Mapping[str, str] = _NO_CONFIG
 
 
-@dataclass(frozen=True, slots=True)
-class MadeTopic:
-    """A topic as ``declare`` left it. ``new``: created now. ``waits``: not created, because its target is missing."""
-
-    topic: Topic
-    new: bool
-    waits: bool = False
-
-
 def with_admin(settings: Settings, work: Callable[[AIOKafkaAdminClient], Awaitable[T]]) -> T:
     """Run ``work`` with an admin client. Blocking. Raises ``BrokerUnavailable``, and what ``work`` raises."""
 

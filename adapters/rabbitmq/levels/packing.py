@@ -97,7 +97,8 @@ class RabbitPacking(Packing):
                     edited = _dead(properties, b"", packing.out.entries_max)
             case Bury(Reason() as reason):
                 place = packing.waits.dead
-                edited = _dead(properties, _reason(str(reason)), packing.out.entries_max)
+                text = str(reason).encode(errors="backslashreplace")[:2000]
+                edited = _dead(properties, text_entry(REASON_HEADER, text), packing.out.entries_max)
             case _:
                 if delivery.fault:
                     raise UnreadableTable(delivery.fault)
@@ -168,10 +169,6 @@ def _noted(step: str) -> bytes:
     """Return how x-death lists the queue of a step: without its digest, which previous settings may differ in."""
     name = step.encode()
     return b"\x05queueS" + len(name).to_bytes(4, "big") + name[: name.rindex(b".") + 1]
-
-
-def _reason(reason: str) -> bytes:
-    return text_entry(REASON_HEADER, reason.encode(errors="backslashreplace")[:2000])
 
 
 def _dead(properties: bytes, reason: bytes, entries_max: int | None) -> bytes:

@@ -419,9 +419,13 @@ def test_setup_creates_topics_that_keep_waiting_records_and_refuses_one_that_doe
     assert {finding.state for finding in verify(settings) if finding.topic.ours} == {"missing"}
     made, _ = declare(settings)
     topics = idle.topics()
-    assert {topic.topic.name for topic in made if topic.new} == {idle.intake, *topics.levels.values(), topics.dead}
+    assert {topic.name for topic, state in made if state == "made"} == {
+        idle.intake,
+        *topics.levels.values(),
+        topics.dead,
+    }
     wait_for(lambda: {finding.state for finding in verify(settings)} == {"same"}, "all of it is there", 20)
-    assert all(not topic.new for topic in declare(settings)[0])
+    assert all(state == "there" for _, state in declare(settings)[0])
     config = kafka_admin.topic_config(idle.url, topics.levels[3000])
     assert int(config["retention.ms"]) == 3000 + 7 * 86_400_000
     assert (config["cleanup.policy"], config["message.timestamp.type"]) == ("delete", "LogAppendTime")
