@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
+from itertools import accumulate
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -57,8 +58,6 @@ class StoreGauges:
         self._looking: asyncio.Future[None] | None = None
         self.stats: Stats | None = None
         self.due: Sequence[int] = ()
-        self.paused: frozenset[str] = frozenset()
-        self.draining: frozenset[str] = frozenset()
         self.up = False
         #: It did not answer in time, and so may be well.
         self.silent = False
@@ -77,12 +76,7 @@ class StoreGauges:
         try:
             desk = await self._open_desk()
             self.stats = await desk.stats()
-            bounds_ms = [0, *(self.stats.now_ms + within_ms for within_ms in _WITHIN_MS.values())]
-            self.due = await desk.density(bounds_ms)
-            orders = await desk.orders()
-            self.paused, self.draining = (
-                routes_that(orders, state) for state in (RouteState.PAUSED, RouteState.DRAINING)
-            )
+            self.due = await desk.density([0, *(self.stats.now_ms + within_ms for within_ms in _WITHIN_MS.values())])
             self.up = True
         except PostdateError as error:
             self.up, self.silent = False, isinstance(error, StoreSilent)
@@ -116,8 +110,8 @@ class MetricsPage(Collector):
             yield from self._loops(numbers)
             if journal := numbers.get("journal"):
                 yield from self._journal(journal, self._processes.now("journal"))
-        yield from self._connections()
-        yield from self._troubles()
+        yield self._connections()
+        yield self._troubles()
         if self._store.stats is not None:
             text = "When Redis was last found without messages that it had (Unix s); 0: never, or all are restored."
             # Also while the store is away: the alert would end, and begin again.
@@ -134,9 +128,7 @@ class MetricsPage(Collector):
             "python": platform.python_version(),
             "parking": ",".join(sorted(modes)),
         }
-        build = GaugeMetricFamily("postdate_build_info", "Always 1. The labels tell what runs.", labels=list(facts))
-        build.add_metric(list(facts.values()), 1)
-        yield build
+        yield _gauges("postdate_build_info", "Always 1. The labels tell what runs.", [*facts], {(*facts.values(),): 1})
         reloading = self._processes.reloading
         text = "1 if the last reload of the settings worked, or none was asked for."
         yield _gauge("postdate_config_last_reload_successful", text, float(reloading.worked))
@@ -158,19 +150,17 @@ class MetricsPage(Collector):
             "passed": "Messages without a delay header, passed straight on.",
             "deduplicated": "Records that the source delivered again and that were not parked twice.",
         }
+        routes = self._settings.routes
         for name, text in texts.items():
-            family = CounterMetricFamily(f"postdate_{name}", text, labels=["route"])
-            for route in self._settings.routes:
-                family.add_metric([route], numbers.get(route, {}).get(name, 0))
-            yield family
-        published = CounterMetricFamily(
-            "postdate_published", "Answers of the broker to publishes.", labels=["route", "broker", "outcome"]
-        )
-        for route, settings in self._settings.routes.items():
-            for outcome in Outcome:
-                value = numbers.get(route, {}).get(outcome.value, 0)
-                published.add_metric([route, settings.broker, outcome.value], value)
-        yield published
+            counts = {(route,): numbers.get(route, {}).get(name, 0) for route in routes}
+            yield _counters(f"postdate_{name}", text, ["route"], counts)
+        answers = {
+            (name, route.broker, outcome.value): numbers.get(name, {}).get(outcome.value, 0)
+            for name, route in routes.items()
+            for outcome in Outcome
+        }
+        text = "Answers of the broker to publishes."
+        yield _counters("postdate_published", text, ["route", "broker", "outcome"], answers)
         yield self._by_reason("rejected", "Messages that became dead letters on arrival.", numbers, ARRIVAL_KINDS)
         yield self._by_reason("dead", "Messages that became dead letters.", numbers, list(ReasonKind))
         yield from self._verbs(numbers)
@@ -182,22 +172,16 @@ class MetricsPage(Collector):
         yield self._histogram("postdate_requested_delay_seconds", asked, numbers, "delay_ms", DELAY_BOUNDS_MS)
 
     def _by_reason(self, name: str, text: str, numbers: Mapping[str, Any], kinds: Iterable[ReasonKind]) -> Metric:
-        family = CounterMetricFamily(f"postdate_{name}", text, labels=["route", "reason"])
-        for route in self._settings.routes:
-            counts = numbers.get(route, {}).get(name, {})
-            for kind in kinds:
-                family.add_metric([route, kind.value], counts.get(kind.value, 0))
-        return family
+        counts = {route: numbers.get(route, {}).get(name, {}) for route in self._settings.routes}
+        samples = {(route, kind.value): counts[route].get(kind.value, 0) for route in counts for kind in kinds}
+        return _counters(f"postdate_{name}", text, ["route", "reason"], samples)
 
     def _verbs(self, numbers: Mapping[str, Any]) -> Iterator[Metric]:
         """Yield what verbs did: by this process's API, and cancellations by header."""
         for verb, name in _COUNTERS.items():
-            text = f"Messages that the verb {verb} acted on."
-            family = CounterMetricFamily(f"postdate_{name}", text, labels=["via"])
-            family.add_metric(["api"], self._processes.verbs[verb])
             by_header = sum(counts.get(name, 0) for counts in numbers.values())
-            family.add_metric(["message"], by_header)
-            yield family
+            counts = {("api",): self._processes.verbs[verb], ("message",): by_header}
+            yield _counters(f"postdate_{name}", f"Messages that the verb {verb} acted on.", ["via"], counts)
 
     def _histogram(
         self, name: str, text: str, numbers: Mapping[str, Any], key: str, bounds_ms: Sequence[float]
@@ -229,14 +213,15 @@ class MetricsPage(Collector):
         yield _counter("postdate_damaged", "Stored messages that cannot be opened.", numbers.get("damaged", 0))
         text = "The store's clock minus this machine's, of the process where it is largest."
         yield _gauge("postdate_clock_offset_seconds", text, self._processes.clock_offset_s())
-        attempts = CounterMetricFamily(
-            "postdate_connection_attempts", "Attempts to connect to a broker.", labels=["peer", "outcome"]
-        )
-        for peer in dict.fromkeys(route.broker for route in self._settings.routes.values()):
-            worked, failed = numbers.get("attempts", {}).get(peer, (0, 0))
-            attempts.add_metric([peer, "connected"], worked)
-            attempts.add_metric([peer, "failed"], failed)
-        yield attempts
+        attempts = {
+            (peer, outcome): count
+            for peer in dict.fromkeys(route.broker for route in self._settings.routes.values())
+            for outcome, count in zip(
+                ("connected", "failed"), numbers.get("attempts", {}).get(peer, (0, 0)), strict=True
+            )
+        }
+        text = "Attempts to connect to a broker."
+        yield _counters("postdate_connection_attempts", text, ["peer", "outcome"], attempts)
 
     def _journal(self, ever: Mapping[str, float], now: Sequence[Mapping[str, float]]) -> Iterator[Metric]:
         text = "Accepted messages that are not in the journal yet."
@@ -256,25 +241,18 @@ class MetricsPage(Collector):
 
     # -- now ----------------------------------------------------------------------------------------------------------
 
-    def _connections(self) -> Iterator[Metric]:
-        text = "1 if every process is connected to this server."
-        family = GaugeMetricFamily("postdate_connection_up", text, labels=["peer"])
+    def _connections(self) -> Metric:
         used = [route.broker for route in self._settings.routes.values()] if len(self._processes) else []
         peers: dict[str, bool] = {**dict.fromkeys(used, False), **self._processes.peers()}
         if self._stored:
             peers["redis"] = peers.get("redis", True) and self._store_up()
-        for peer, there in sorted(peers.items()):
-            family.add_metric([peer], float(there))
-        yield family
+        text = "1 if every process is connected to this server."
+        return _gauges("postdate_connection_up", text, ["peer"], {(peer,): peers[peer] for peer in sorted(peers)})
 
-    def _troubles(self) -> Iterator[Metric]:
-        family = GaugeMetricFamily(
-            "postdate_troubles", "Troubles of this instance, by subject.", labels=["peer", "part"]
-        )
+    def _troubles(self) -> Metric:
         subjects = {subject for frame in self._processes.frames() for subject in frame.troubles}
-        for (peer, part), number in Counter((subject.peer, subject.part) for subject in subjects).items():
-            family.add_metric([peer, part], number)
-        yield family
+        counts = Counter((subject.peer, subject.part) for subject in subjects)
+        return _gauges("postdate_troubles", "Troubles of this instance, by subject.", ["peer", "part"], counts)
 
     def _routes_now(self, stats: Stats) -> Iterator[Metric]:
         texts: dict[str, tuple[str, Callable[[RouteStats], float]]] = {
@@ -302,40 +280,25 @@ class MetricsPage(Collector):
             "dead_messages": ("Dead letters.", lambda counts: counts.dead),
             "cold_messages": ("Of those that wait, the ones that the journal alone has.", lambda counts: counts.cold),
         }
-        empty = RouteStats()
+        numbers = {route: stats.by_route.get(route, RouteStats()) for route in self._stored}
         for name, (text, value) in texts.items():
-            family = GaugeMetricFamily(f"postdate_{name}", text, labels=["route"])
-            for route in self._stored:
-                family.add_metric([route], value(stats.by_route.get(route, empty)))
-            yield family
+            yield _by_route(name, text, {route: value(counts) for route, counts in numbers.items()})
         text = "When the next message is due (Unix seconds); no sample if none waits."
-        family = GaugeMetricFamily("postdate_next_due_timestamp_seconds", text, labels=["route"])
-        for route in self._stored:
-            if (next_ms := stats.by_route.get(route, empty).next_due_ms) is not None:
-                family.add_metric([route], next_ms / 1000)
-        yield family
-        ordered = (
-            ("paused", "1 while an operator holds the route.", self._store.paused),
-            ("draining", "1 while an operator lets the route take nothing in.", self._store.draining),
-        )
-        for name, text, routes in ordered:
-            family = GaugeMetricFamily(f"postdate_route_{name}", text, labels=["route"])
-            for route in self._settings.routes:
-                family.add_metric([route], float(route in routes))
-            yield family
-        family = GaugeMetricFamily("postdate_route_full", "1 while max_parked is reached.", labels=["route"])
-        full = full_routes(stats)
-        for route in self._stored:
-            family.add_metric([route], float(route in full))
-        yield family
+        due_ms = {route: counts.next_due_ms for route, counts in numbers.items()}
+        due_s = {route: next_ms / 1000 for route, next_ms in due_ms.items() if next_ms is not None}
+        yield _by_route("next_due_timestamp_seconds", text, due_s)
+        paused, draining = (routes_that(stats.orders, state) for state in (RouteState.PAUSED, RouteState.DRAINING))
+        full, routes = full_routes(stats), self._settings.routes
+        text = "1 while an operator holds the route."
+        yield _by_route("route_paused", text, {route: route in paused for route in routes})
+        text = "1 while an operator lets the route take nothing in."
+        yield _by_route("route_draining", text, {route: route in draining for route in routes})
+        text = "1 while max_parked is reached."
+        yield _by_route("route_full", text, {route: route in full for route in self._stored})
 
     def _store_now(self, stats: Stats) -> Iterator[Metric]:
-        family = GaugeMetricFamily("postdate_due_messages", "Parked messages due within a time.", labels=["within"])
-        due = 0
-        for within, number in zip(_WITHIN_MS, self._store.due, strict=False):
-            due += number
-            family.add_metric([within], due)
-        yield family
+        due = {(within,): number for within, number in zip(_WITHIN_MS, accumulate(self._store.due), strict=False)}
+        yield _gauges("postdate_due_messages", "Parked messages due within a time.", ["within"], due)
         yield _gauge("postdate_instances", "Instances that report, by the store.", len(stats.instances))
         text = "Instances that stopped reporting without leaving, and were removed."
         yield _counter("postdate_instances_lost", text, stats.instances_lost)
@@ -373,6 +336,26 @@ def metrics_routes(
     return routes
 
 
+def _gauges(name: str, text: str, labels: Sequence[str], samples: Mapping[tuple[str, ...], float]) -> Metric:
+    """Return a gauge with samples by the values of the labels."""
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, number in samples.items():
+        family.add_metric(values, float(number))
+    return family
+
+
+def _counters(name: str, text: str, labels: Sequence[str], samples: Mapping[tuple[str, ...], float]) -> Metric:
+    """Return a counter with samples by the values of the labels."""
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, number in samples.items():
+        family.add_metric(values, number)
+    return family
+
+
+def _by_route(name: str, text: str, samples: Mapping[str, float]) -> Metric:
+    return _gauges(f"postdate_{name}", text, ["route"], {(route,): number for route, number in samples.items()})
+
+
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=value)
 
@@ -396,13 +379,9 @@ def _buckets(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str
 
 
 def _canary(states: Iterable[CanaryState], processes: Processes) -> Iterator[Metric]:
-    late = GaugeMetricFamily("postdate_canary_lateness_seconds", "Lateness of the last canary.", labels=["broker"])
+    known = {(state.broker,): (state.late_s, state.success_s) for state in states}
+    late_s = {broker: late_s for broker, (late_s, _) in known.items() if late_s is not None}
+    yield _gauges("postdate_canary_lateness_seconds", "Lateness of the last canary.", ["broker"], late_s)
     text = "When a canary last came back (Unix seconds); 0 if none did."
-    success = GaugeMetricFamily("postdate_canary_last_success_timestamp_seconds", text, labels=["broker"])
-    for state in states:
-        if state.late_s is not None:
-            late.add_metric([state.broker], state.late_s)
-        at_s = 0 if state.success_s is None else processes.moment_ms(state.success_s) / 1000
-        success.add_metric([state.broker], at_s)
-    yield late
-    yield success
+    success_s = {broker: processes.moment_ms(at_s) / 1000 if at_s else 0 for broker, (_, at_s) in known.items()}
+    yield _gauges("postdate_canary_last_success_timestamp_seconds", text, ["broker"], success_s)
