@@ -57,8 +57,8 @@ HEAD_MAX = 64 * 1024
 BODY_S = 30.0
 #: The largest body of most requests, and of a bulk change: 10,000 ids take a quarter of it.
 BODY_MAX, BULK_MAX = 64 * 1024, 1024 * 1024
-#: Bodies that arrive at one time, and the bytes of all bodies whose requests are not answered yet.
-BODIES_MAX, BODIES_BYTES = 64, 32 * 1024 * 1024
+#: The bytes of all bodies whose requests are not answered yet.
+BODIES_BYTES = 32 * 1024 * 1024
 _PARAMETERS_MAX = 100
 #: As much of an unknown parameter's name is repeated.
 _NAME_MAX = 100
@@ -210,9 +210,6 @@ class Rates:
             self._buckets.popitem(last=False)
         return 0.0 if allowed else (1 - left) / self._rate
 
-    def __len__(self) -> int:
-        return len(self._buckets)
-
 
 def network(address: str) -> str:
     """Return what counts as one client: an IPv4 address, or an IPv6 network of 64 bits. Pure."""
@@ -261,7 +258,7 @@ class Gate:
         self._rates = Rates(settings.http.requests_per_second)
         # Base64 takes a third more than the bytes, escapes in a text up to twice as much.
         self._message_max = min(settings.http.request_max, 2 * settings.limits.max_body + BODY_MAX)
-        self._bodies = _Bodies(max(BODIES_BYTES, self._message_max))
+        self._room = _Room(max(BODIES_BYTES, self._message_max))
         self._base_path = settings.http.base_path
         self._open_metrics = settings.auth.open_metrics
 
@@ -271,9 +268,8 @@ class Gate:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        answer = _SecuredAnswer(send)
-        body = _Body(receive, self._bodies)
-        answer.instead = lambda: body.problem
+        body = _Body(receive, self._room)
+        answer = _SecuredAnswer(send, body)
         try:
             self._judge(scope, body)
             await self._app(scope, body.receive, answer.send)
@@ -284,7 +280,7 @@ class Gate:
             text = "postdate failed to answer. Its log says why. Look there, then try again."
             await answer.refuse(Problem(500, text))
         finally:
-            self._bodies.remove(body)
+            self._room.left += body.held
 
     def _judge(self, scope: Scope, body: _Body) -> None:
         host = _origin_form(scope)
@@ -344,7 +340,7 @@ class Gate:
         if prefix and (path == prefix or path.startswith(f"{prefix}/")):
             path = path[len(prefix) :] or "/"
         forwarded = headers.get("x-forwarded-prefix", "").rstrip("/")
-        if forwarded and _is_prefix(forwarded):
+        if len(forwarded) <= 200 and forwarded.startswith("/") and not path_trick(forwarded.encode("utf-8"), forwarded):
             prefix = forwarded
         scope["root_path"] = prefix
         scope["path"] = f"{prefix}{path}"
@@ -393,10 +389,6 @@ def _headers(scope: Scope) -> dict[str, str]:
     return found
 
 
-def _is_prefix(text: str) -> bool:
-    return len(text) <= 200 and text.startswith("/") and not path_trick(text.encode("utf-8"), text)
-
-
 def _address(scope: Scope) -> str:
     client = scope.get("client")
     return str(client[0]) if client else ""
@@ -430,56 +422,21 @@ def _origin_form(scope: Scope) -> str | None:
     return str(absolute[1].decode("latin-1"))
 
 
-class _Bodies:
-    """The bodies of all requests that are not answered yet. Where there are too many, the one that arrives for longest
-    ends: slow clients cannot keep others from sending."""
+@dataclass
+class _Room:
+    """How many bytes more the bodies of requests that are not answered yet may have."""
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._arriving: dict[_Body, None] = {}
-        self._bytes = 0
-
-    def begins(self, body: _Body) -> None:
-        """A body begins to arrive."""
-        self._arriving[body] = None
-        if len(self._arriving) > BODIES_MAX:
-            self._end_oldest()
-
-    def grew(self, body: _Body, count: int) -> None:
-        """Some bytes of it have arrived. Raises ``Problem`` where there is no room for them."""
-        body.held += count
-        self._bytes += count
-        while self._bytes > self._bytes_max:
-            if next(iter(self._arriving)) is body:
-                raise body.end(503)
-            self._end_oldest()
-
-    def arrived(self, body: _Body) -> None:
-        """It has arrived whole."""
-        self._arriving.pop(body, None)
-
-    def remove(self, body: _Body) -> None:
-        """Its request is answered."""
-        self._arriving.pop(body, None)
-        self._bytes -= body.held
-        body.held = 0
-
-    def _end_oldest(self) -> None:
-        oldest = next(iter(self._arriving))
-        self.remove(oldest)
-        oldest.end(503)
+    left: int
 
 
 class _Body:
     """Reads a request's body within its limits of size and time. ``problem`` says which limit was exceeded."""
 
-    def __init__(self, receive: Receive, bodies: _Bodies) -> None:
+    def __init__(self, receive: Receive, room: _Room) -> None:
         self._receive = receive
-        self._bodies = bodies
-        self._read = 0
+        self._room = room
         self._ended = False
         self._until: float | None = None
-        self._limit: asyncio.Timeout | None = None
         self._allowed_by = ""
         self.most = 0
         self.held = 0
@@ -493,65 +450,50 @@ class _Body:
         """Return the problem of one that is larger."""
         return Problem(413, f"The request is too large. {self._allowed_by} {self.most} bytes.", {"Connection": "close"})
 
-    def end(self, status: int) -> Problem:
-        """Stop to read it, and return why: 408 for a slow client, 503 for too many bodies."""
-        text = {
-            408: f"The body did not arrive within {BODY_S:.0f} s.",
-            503: "Too many bodies arrive at once, and this one was the slowest. Try again.",
-        }[status]
-        self.problem = self.problem or Problem(status, text, {"Connection": "close"})
-        if self._limit is not None:
-            self._limit.reschedule(0)
-        return self.problem
-
     async def receive(self) -> Message:
         """Return the next message of the server."""
         if self._ended:  # what comes now is the end of the connection
             return await self._receive()
         if self._until is None:
             self._until = asyncio.get_running_loop().time() + BODY_S
-            self._bodies.begins(self)
         try:
-            async with asyncio.timeout_at(self._until) as self._limit:
+            async with asyncio.timeout_at(self._until):
                 message = await self._receive()
         except TimeoutError:
-            raise self.end(408) from None
-        finally:
-            self._limit = None
+            text = f"The body did not arrive within {BODY_S:.0f} s."
+            self.problem = Problem(408, text, {"Connection": "close"})
+            raise self.problem from None
+        count = len(message.get("body", b""))
+        self.held += count
+        self._room.left -= count
+        if self.held > self.most:
+            self.problem = self.too_large()
+        elif self._room.left < 0:
+            text = "Too many bodies arrive at once. Try again."
+            self.problem = Problem(503, text, {"Connection": "close", "Retry-After": "2"})
         if self.problem is not None:
             raise self.problem
-        return self._taken(message)
-
-    def _taken(self, message: Message) -> Message:
-        count = len(message.get("body", b""))
-        self._read += count
-        if self._read > self.most:
-            self.problem = self.too_large()
-            raise self.problem
-        self._bodies.grew(self, count)
         self._ended = not message.get("more_body", False)
-        if self._ended:
-            self._bodies.arrived(self)
         return message
 
 
 class _SecuredAnswer:
-    """Sends an answer with the security headers. ``instead`` returns a problem that replaces one not begun yet."""
+    """Sends an answer with the security headers. The problem of the request's body replaces one not begun yet."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, body: _Body) -> None:
         self._send = send
+        self._body = body
         self._begun = False
         self._replaced = False
-        self.instead: Callable[[], Problem | None] = lambda: None
 
     async def send(self, message: Message) -> None:
         """Pass a message on."""
         if self._replaced:
             return
         if message["type"] == "http.response.start":
-            if (problem := self.instead()) is not None:  # FastAPI answers 400 to whatever ends the reading of a body
+            if self._body.problem is not None:  # FastAPI answers 400 to whatever ends the reading of a body
                 self._replaced = True
-                await self._problem(problem)
+                await self._problem(self._body.problem)
                 return
             message = {**message, "headers": _secured(message.get("headers", []))}
             self._begun = True
