@@ -306,6 +306,11 @@ class Stats:
         """Return how many claims the instances hold at most: they keep those that the store has lost."""
         return sys.maxsize if self.loss or self.shrunk else self.claimed
 
+    def serving(self, route: str) -> dict[str, Mapping[str, object]]:
+        """Return the reports of the running instances that serve a route, by instance."""
+        routes = {name: report.get("routes", (route,)) for name, report in self.instances.items()}
+        return {name: self.instances[name] for name in routes if route in cast("Sequence[str]", routes[name])}
+
     def held_of(self, route: str) -> int:
         """Return how many due messages of a route a pause or ``max_rate`` holds."""
         return self.by_route[route].held if route in self.by_route else 0

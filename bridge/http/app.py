@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from bridge import __version__
@@ -61,7 +60,7 @@ def create_app(
         openapi_url=None,  # served below, with the role of each endpoint
         redirect_slashes=False,
         lifespan=lifespan,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=lambda route: route.name,
     )
     backend = app.state.backend = Backend(settings, stores, processes, canaries)
 
@@ -84,10 +83,6 @@ def guarded_routes() -> Iterator[GuardedRoute]:
             if not isinstance(route, GuardedRoute):
                 raise TypeError(f"{route} has no role: make its router with access.router")
             yield route
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name
 
 
 def _document_of(app: FastAPI) -> Callable[[], Awaitable[Response]]:

@@ -21,7 +21,6 @@ from bridge.core.errors import PostdateError, Refused, StoreSilent
 from bridge.delay.duration import write_moment
 from bridge.desk.numbers import Stats
 from bridge.desk.past import AuditEntry
-from bridge.desk.protocol import Desk
 from bridge.http.access import Caller, Role, caller_of
 from bridge.http.line import Processes
 from bridge.http.problems import Problem
@@ -175,9 +174,6 @@ class Backend:
         finally:
             self._looks -= 1
 
-    async def desk(self) -> Desk:
-        return await self.stores.desk()
-
     def operator(self, caller: Caller) -> LocalOperator:
         return LocalOperator(
             self.stores,
@@ -265,7 +261,7 @@ class Backend:
         self.processes.verbs[entry.verb] += entry.messages
         entry = logged(replace(entry, what=entry.what[:500]))
         try:
-            await (await self.desk()).note(entry)
+            await (await self.stores.desk()).note(entry)
         except PostdateError as error:
             log.warning("the audit log was not written", because=str(error))
         self.events.audited()

@@ -125,7 +125,7 @@ class Processes:
         for frame in self.frames():
             if frame.stuck:
                 return f"the loop of {frame.stuck} makes no progress in {frame.process}"
-            if self._silent(frame):
+            if self.silent_s(frame) > SILENT_S:
                 return f"{frame.process} has reported nothing for {SILENT_S:.0f} s"
         missing = len(self.frames()) < len(self._frames)
         starting = any(frame.state == "starting" for frame in self.frames())  # the parent starts workers later
@@ -170,9 +170,6 @@ class Processes:
     def silent_s(self, frame: Frame) -> float:
         """Return for how long a process has been silent."""
         return self._now_s() - frame.heard_s
-
-    def _silent(self, frame: Frame) -> bool:
-        return self.silent_s(frame) > SILENT_S
 
     # -- the line -----------------------------------------------------------------------------------------------------
 

@@ -336,16 +336,16 @@ def metrics_routes(
     return routes
 
 
-def _gauges(name: str, text: str, labels: Sequence[str], samples: Mapping[tuple[str, ...], float]) -> Metric:
-    """Return a gauge with samples by the values of the labels."""
+def _gauges(name: str, text: str, labels: Sequence[str], samples: Mapping[Any, float]) -> Metric:
+    """Return a gauge with samples by the values of the labels, as tuples."""
     family = GaugeMetricFamily(name, text, labels=labels)
     for values, number in samples.items():
         family.add_metric(values, float(number))
     return family
 
 
-def _counters(name: str, text: str, labels: Sequence[str], samples: Mapping[tuple[str, ...], float]) -> Metric:
-    """Return a counter with samples by the values of the labels."""
+def _counters(name: str, text: str, labels: Sequence[str], samples: Mapping[Any, float]) -> Metric:
+    """Return a counter with samples by the values of the labels, as tuples."""
     family = CounterMetricFamily(name, text, labels=labels)
     for values, number in samples.items():
         family.add_metric(values, number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, cast
 
@@ -136,16 +136,14 @@ def _broker_away(here: Backend, name: str, found: Stats) -> bool:
     frames = [frame for frame in here.processes.frames() if frame.broker == broker]
     fresh = [frame for frame in frames if here.processes.silent_s(frame) < STALE_S]
     names = {frame.process for frame in frames}
-    others = [report for instance, report in found.instances.items() if instance not in names]
-    if any(report.get("able") and name in cast("Sequence[str]", report.get("routes", (name,))) for report in others):
+    if any(report.get("able") for instance, report in found.serving(name).items() if instance not in names):
         return False
     return bool(fresh) and all(_away(frame, broker) for frame in fresh)
 
 
 def _unconfirmed(name: str, found: Stats) -> bool:
     """Return whether a route has messages, and an instance of it waits for its broker longer than is usual."""
-    reports = [report for report in found.instances.values() if report.get("unconfirmed_s")]
-    waits = any(name in cast("Sequence[str]", report.get("routes", (name,))) for report in reports)
+    waits = any(report.get("unconfirmed_s") for report in found.serving(name).values())
     return waits and name in found.by_route
 
 

@@ -45,7 +45,7 @@ async def dead_reasons(here: Here, who: Who, route: Text = None) -> Response:
 
 
 async def _reasons(here: Backend, route: str | None) -> dict[str, Any]:
-    desk, wanted = await here.desk(), find.Criteria(Filter(route=route or None))
+    desk, wanted = await here.stores.desk(), find.Criteria(Filter(route=route or None))
     counts: Counter[str] = Counter()
     looked_at, until = 0, time.monotonic() + _COUNT_S
     page: find.Page[Row] = find.Page([], None, 0)

@@ -157,7 +157,7 @@ async def _serve(start: Start, handover: Handover) -> None:
     if start.replaces:
         await lines.all_heard(lambda: server.should_exit)
     try:
-        await server.serve(_sockets(start.listening))
+        await server.serve([socket(fileno=number) for number in start.listening])
     finally:
         lines.hear(False)
         for work in works:
@@ -230,7 +230,3 @@ async def _serve_alone(server: Uvicorn, listening: list[socket], listen: str) ->
         asyncio.get_running_loop().add_signal_handler(number, server.end)
     log.info("http is served", listen=listen, pid=os.getpid())
     await server.serve(listening)
-
-
-def _sockets(numbers: Sequence[int]) -> list[socket]:
-    return [socket(fileno=number) for number in numbers]

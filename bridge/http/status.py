@@ -140,7 +140,7 @@ def _sum(per_s: Mapping[str, float], *names: str) -> float | None:
 
 
 async def _recent(here: Backend, found: Stats) -> dict[str, Any]:
-    desk, now_ms = await here.desk(), found.now_ms
+    desk, now_ms = await here.stores.desk(), found.now_ms
     (soon,) = await desk.density([now_ms, now_ms + _SOON_MS])
     slots = await desk.past(now_ms - WINDOW_S * 1000, now_ms, 30_000)
     soon -= sum(  # postdate sends canaries itself
@@ -190,7 +190,7 @@ async def timeline(here: Here, asked: Annotated[TimelineQuery, Query()]) -> Resp
 
 
 async def _timeline(here: Backend, span_ms: int, step_ms: int) -> dict[str, Any]:
-    desk = await here.desk()
+    desk = await here.stores.desk()
     found = await here.look.stats()
     now_ms = found.now_ms
     return {

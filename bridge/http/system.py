@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -58,11 +59,7 @@ def _setting(field: FieldInfo, value: Any) -> Any:
 @reads.get("/levels", summary="Count messages in levels", responses={200: {"model": Anything}, **problems()})
 async def levels(here: Here) -> Response:
     """Count the messages in the queues and topics of routes without a store, and in the intakes."""
-
-    async def make() -> Any:
-        return await asyncio.to_thread(_levels, here.settings)
-
-    return reply(await here.kept.get("levels", _LEVELS_S, make))
+    return reply(await here.kept.get("levels", _LEVELS_S, partial(asyncio.to_thread, _levels, here.settings)))
 
 
 def _levels(settings: Settings) -> dict[str, Any]:
@@ -74,11 +71,8 @@ def _levels(settings: Settings) -> dict[str, Any]:
 @reads.get("/doctor", summary="Examine the installation", responses={200: {"model": Anything}, **problems()})
 async def doctor(here: Here) -> Response:
     """Find out what is wrong with settings, store, brokers and instances, and what to do. Nothing is changed."""
-
-    async def make() -> list[CheckResult]:
-        return await asyncio.to_thread(examine_all, here.settings)
-
-    found = [*_judged_reload(here.processes.reloading), *await here.kept.get("doctor", _DOCTOR_S, make)]
+    examine = partial(asyncio.to_thread, examine_all, here.settings)
+    found = [*_judged_reload(here.processes.reloading), *await here.kept.get("doctor", _DOCTOR_S, examine)]
     return reply({"findings": [result.finding() | {"level": result.level.value.lower()} for result in found]})
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from bridge.app.brokers import broker_of
 from bridge.core.journal import FlowRow
-from bridge.core.orders import RouteOrder, RouteOrders, RouteState
+from bridge.core.orders import RouteOrder, RouteState
 from bridge.core.state import State
 from bridge.delay.duration import write_moment
 from bridge.desk.leftovers import Intake, Place, Use
@@ -230,7 +230,6 @@ def whole_text(raw: bytes, truncated: bool) -> str | None:
 
 def stats_of(
     found: Stats,
-    orders: RouteOrders,
     well: bool,
     sentence: str,
     without_store: Iterable[str] = (),
@@ -259,7 +258,7 @@ def stats_of(
         refuses_writes=found.refuses_writes,
         warnings=[*found.all_warnings, *slow_routes(found, rates)],
         troubles=troubles_among(found),
-        routes=[counts_of(name, found, orders) for name in _named_routes(found, orders)],
+        routes=[counts_of(name, found) for name in _named_routes(found)],
         instances=instances_of(found),
         silent=dict(found.silent),
         without_store=list(without_store),
@@ -270,14 +269,14 @@ def memory_of(found: Stats) -> list[doc.MemoryFacts]:
     return [doc.MemoryFacts(server=memory.server, used=memory.used, max=memory.most or None) for memory in found.memory]
 
 
-def _named_routes(found: Stats, orders: RouteOrders) -> list[str]:
+def _named_routes(found: Stats) -> list[str]:
     """Return the routes with messages or an order, without the canaries."""
-    return sorted(name for name in found.by_route.keys() | orders.keys() if not is_canary(name))
+    return sorted(name for name in found.by_route.keys() | found.orders.keys() if not is_canary(name))
 
 
-def counts_of(name: str, found: Stats, orders: RouteOrders = MappingProxyType({})) -> doc.RouteCounts:
+def counts_of(name: str, found: Stats) -> doc.RouteCounts:
     """Return the numbers of a route, and its state."""
-    counts, order = found.by_route.get(name, RouteStats()), orders.get(name)
+    counts, order = found.by_route.get(name, RouteStats()), found.orders.get(name)
     state: Any = order.state.value if order else "full" if name in full_routes(found) else RouteState.RUNNING.value
     return doc.RouteCounts(
         name=name,

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from bridge.app.brokers import pack
 from bridge.core.errors import FINE, NotFound, PostdateError, Refused, SettingsError, StoreUnavailable
-from bridge.core.orders import Actor, RouteOrders, RouteState
+from bridge.core.orders import Actor, RouteState
 from bridge.core.state import State
 from bridge.delay.duration import write_moment
 from bridge.desk.numbers import Stats
@@ -342,14 +342,14 @@ class LocalOperator:
     async def routes(self) -> list[doc.RouteFacts]:
         """Return the configured routes. One without a store has no counts, and always runs; whether it is served is not
         known here."""
-        found, orders = Stats(0, 0, 0, 0, 0, None, {}, {}, ()), cast("RouteOrders", {})
+        found = Stats(0, 0, 0, 0, 0, None, {}, {}, ())
         with suppress(Refused):  # no route has a store
-            found, orders = await self._look.stats(), await (await self._stores.desk()).orders()
-        return [self._route(name, found, orders) for name in self._settings.routes]
+            found = await self._look.stats()
+        return [self._route(name, found) for name in self._settings.routes]
 
-    def _route(self, name: str, found: Stats, orders: RouteOrders) -> doc.RouteFacts:
+    def _route(self, name: str, found: Stats) -> doc.RouteFacts:
         route = self._settings.routes[name]
-        counted: Mapping[str, Any] = describe.counts_of(name, found, orders).as_dict()
+        counted: Mapping[str, Any] = describe.counts_of(name, found).as_dict()
         if not route.stored:
             counted = dict.fromkeys(counted) | {"name": name, "state": RouteState.RUNNING.value}
         returns_to = route.queue if route.retries else ""  # of RabbitMQ; empty on Kafka
@@ -363,7 +363,7 @@ class LocalOperator:
             max_rate=route.max_rate or None,
             received_per_s=None,
             delivered_per_s=None,
-            served=_served(name, found) if route.stored else None,
+            served=bool(found.serving(name)) if route.stored else None,
             broker_away=False,
         )
 
@@ -393,17 +393,16 @@ class LocalOperator:
             await desk.order(name, state, self._by, reason)
             await self._note(ordering(state).name, f"route {name}", 0, reason)
         self._look.forget()
-        found, orders = await self._look.stats(), await desk.orders()
-        return [describe.counts_of(name, found, orders) for name in names]
+        found = await self._look.stats()
+        return [describe.counts_of(name, found) for name in names]
 
     # -- the system ---------------------------------------------------------------------------------------------------
 
     async def stats(self) -> doc.StatsFacts:
-        orders = await (await self._stores.desk()).orders()
         found, overall = await self._judged()
         others = [name for name, route in self._settings.routes.items() if not route.stored]
         numbers, rates = found or await self._look.stats(), rate_limits(self._settings)
-        return describe.stats_of(numbers, orders, overall.well, overall.sentence, others, rates)
+        return describe.stats_of(numbers, overall.well, overall.sentence, others, rates)
 
     async def _judge(self) -> tuple[Stats, Overall]:
         found = await self._look.stats()
@@ -440,11 +439,6 @@ def named(ids: Sequence[str]) -> str:
     """Return ids as text: the first five, and how many more. Pure."""
     more = f" and {len(ids) - _NAMED_MAX} more" if len(ids) > _NAMED_MAX else ""
     return ", ".join(ids[:_NAMED_MAX]) + more
-
-
-def _served(name: str, found: Stats) -> bool:
-    """Return whether a running instance serves a route that has a store."""
-    return any(name in cast("Sequence[str]", report.get("routes", (name,))) for report in found.instances.values())
 
 
 def _scheduled(message_id: bytes, due_ms: int) -> doc.Scheduled:

@@ -92,10 +92,8 @@ def test_no_route_counts_as_missing_while_an_instance_that_may_have_it_is_silent
 
 
 def test_a_route_is_full_if_an_instance_says_so_and_nothing_was_ordered() -> None:
-    found = Stats(NOW_MS, 0, 0, 0, 0, None, {}, {"one": {"full": ["a", "b"]}, "other": {}}, ())
     orders = {"b": RouteOrder(RouteState.PAUSED, 1, Actor("admin", "api"), "")}
-    states = [counts_of(name, found, orders).state for name in "abc"]
+    found = Stats(NOW_MS, 0, 0, 0, 0, None, {}, {"one": {"full": ["a", "b"]}, "other": {}}, (), orders=orders)
+    states = [counts_of(name, found).state for name in "abc"]
     assert states == ["full", "paused", "running"]
-    assert ("route b", "paused since") in [
-        (name, text[:12]) for name, text in as_text(stats_of(found, orders, True, ""), True)
-    ]
+    assert ("route b", "paused since") in [(name, text[:12]) for name, text in as_text(stats_of(found, True, ""), True)]

@@ -13,7 +13,7 @@ from bridge.operate.doctor import judged_rates
 
 
 def lines_of(found: Stats, orders: RouteOrders = MappingProxyType({})) -> list[tuple[str, str]]:
-    return as_text(stats_of(found, orders, True, ""), used=True)
+    return as_text(stats_of(replace(found, orders=orders), True, ""), used=True)
 
 
 def instance_line(health: str) -> str:
@@ -38,7 +38,7 @@ def test_stats_and_doctor_warn_of_each_max_rate_that_is_too_low_beside_other_tro
     found = Stats(0, 18, 0, 0, 0, None, {}, {}, [], None, 0)
     found = replace(found, by_route={"slow": slow, "paused": slow}, held=8, warnings=["the store is nearly full"])
     fact = "more is due than its max_rate of 10/s lets out. Held: 4, the oldest for 54s"
-    lines = as_text(stats_of(found, {}, False, "", rates={"slow": 10.0}), used=True)
+    lines = as_text(stats_of(found, False, "", rates={"slow": 10.0}), used=True)
     assert lines[:2] == [("warning", "the store is nearly full."), ("warning", f"route slow: {fact}.")]
     assert [(result.subject, result.text) for result in judged_rates(found, {"slow": 10.0})] == [("route slow", fact)]
 
@@ -101,5 +101,5 @@ def test_what_the_verdict_calls_a_trouble_is_no_warning() -> None:
 def test_what_the_verdict_says_has_no_line_of_its_own() -> None:
     warnings = ["Redis was emptied", "it is nearly full"]
     found = Stats(0, 0, 0, 0, 0, None, {}, {}, [], warnings=warnings)
-    lines = as_text(stats_of(found, {}, False, "Trouble: Redis was emptied. Run `postdate restore`."), used=True)
+    lines = as_text(stats_of(found, False, "Trouble: Redis was emptied. Run `postdate restore`."), used=True)
     assert [line for line in lines if line[0] in ("trouble", "warning")] == [("warning", "it is nearly full.")]
