@@ -37,20 +37,19 @@ def settings_for(config: Path | None) -> Settings:
 
 def operate(settings: Settings, work: Callable[[Operator], Awaitable[T]], route: str | None = None) -> T:
     """Do ``work`` with an operator of all stores, or of the store of ``route``. Raises what it raises."""
-    return asyncio.run(_operate(settings, work, route))
 
+    async def act() -> T:
+        operator: Operator
+        if (address := api_address()) is None:
+            operator = LocalOperator(KeptStores(settings, route), settings, user())
+        else:
+            operator = HttpOperator(client_of(address))
+        try:
+            return await work(operator)
+        finally:
+            await operator.close()
 
-async def _operate(settings: Settings, work: Callable[[Operator], Awaitable[T]], route: str | None) -> T:
-    address = api_address()
-    operator: Operator
-    if address is None:
-        operator = LocalOperator(KeptStores(settings, route), settings, user())
-    else:
-        operator = HttpOperator(client_of(address))
-    try:
-        return await work(operator)
-    finally:
-        await operator.close()
+    return asyncio.run(act())
 
 
 def user() -> Actor:

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bridge.cli import output as to
 from bridge.cli.options import ConfigOption, Output, OutputOption
+from bridge.cli.output import as_json
 from bridge.core.errors import PostdateError
 from bridge.lab.bench import Bench, BenchPlan, base_plan, complaints, document, notes, table, with_options
 from bridge.lab.command import about, check_file, reporting, write_whole
@@ -124,7 +124,7 @@ def _report(benches: Sequence[Bench], brokers: int, output: Output, out: Path | 
         if output is Output.TEXT:
             _print(benches)
         else:
-            (to.document if output is Output.JSON else to.line)(found)
+            as_json(output, found)
     say(f"Written to {file}.")
 
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bridge.cli import output as to
 from bridge.cli.options import ConfigOption, Output, OutputOption
+from bridge.cli.output import as_json
 from bridge.core.errors import PostdateError, Refused
 from bridge.lab.command import about, make_folder, reporting, shared_settings
 from bridge.lab.compare import check_redis, lacking, measurement
@@ -117,8 +117,7 @@ def _report(
         if output is Output.TEXT:
             print_table(comparison)
         else:
-            write = to.document if output is Output.JSON else to.line
-            write(comparison.document(sentences(comparison)))
+            as_json(output, comparison.document(sentences(comparison)))
         for sentence in comparison.unfinished():
             say(sentence)
     say(written)

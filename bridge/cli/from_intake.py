@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,13 +11,12 @@ from bridge.app.brokers import broker_of
 from bridge.cli.acting import user
 from bridge.cli.importing import totals
 from bridge.cli.listing import Looking
-from bridge.cli.options import Output
-from bridge.cli.output import ask, facts
+from bridge.cli.output import ask
 from bridge.core.errors import Refused, SettingsError
 from bridge.core.ports import ParkingStore
 from bridge.delay.duration import write_moment
 from bridge.desk.past import AuditEntry
-from bridge.operate.moments import read_past_border_ms
+from bridge.operate.moments import read_border_ms
 from bridge.operate.replay import Replay
 from bridge.operate.select import refuse_without_store, unknown_route
 from bridge.operate.stores import KeptStores
@@ -53,7 +51,7 @@ CompleteOption = Annotated[
 ]
 
 
-def replay_intake(
+async def replay_intake(
     settings: Settings,
     route: str,
     since: str | None,
@@ -61,10 +59,9 @@ def replay_intake(
     note: str,
     dry_run: bool,
     yes: bool,
-    output: Output,
-    complete: bool = False,
-) -> None:
-    """Replay the intake of a route, and print what became of its records.
+    complete: bool,
+) -> dict[str, Any]:
+    """Replay the intake of a route. Return what became of its records.
 
     Kafka still has the records of the intake topics for their retention. postdate reads them with their cancellations
     and replacements, and parks what was due after the loss. It joins no group and commits nothing, and may run beside
@@ -75,22 +72,6 @@ def replay_intake(
     refuse_without_store(settings, route)
     if settings.journal.url.get_secret_value():
         raise Refused("the journal would bring these messages back again, under their own ids. Run: postdate restore")
-    found = asyncio.run(_replay(settings, route, since, ways, note, dry_run, yes, complete))
-    facts(output, found, [(name, str(value)) for name, value in found.items()])
-    if dry_run:
-        say("Nothing was changed, because of --dry-run.")
-
-
-async def _replay(
-    settings: Settings,
-    route: str,
-    since: str | None,
-    ways: tuple[Overdue, Pace],
-    note: str,
-    dry_run: bool,
-    yes: bool,
-    complete: bool,
-) -> dict[str, Any]:
     stores, broker = KeptStores(settings, route), settings.routes[route].broker
     log: LogReplay | None = None
     try:
@@ -109,6 +90,7 @@ async def _replay(
             await replay.put(trial, Looking("Counted"))
             found = _document(replay, trial, since_ms, 0)
             if dry_run:
+                say("Nothing was changed, because of --dry-run.")
                 return found
             fact = f"To park: {found['parked']}, dead letters: {found['dead']}, due since {found['since']}."
             ask(fact, f"{fact} Put them back?")
@@ -129,7 +111,7 @@ async def _replay(
 async def _since_ms(settings: Settings, store: ParkingStore, now_ms: int, since: str | None) -> int:
     """Return the moment from which messages come back. What was being sent at the loss was due a lease before it, at
     most. Raises ``SettingsError``, and ``Refused`` where the moment of the loss does not tell."""
-    if (named_ms := read_past_border_ms("--since", since, now_ms)) is not None:
+    if (named_ms := read_border_ms("--since", since, now_ms, back=True)) is not None:
         return named_ms
     loss = await store.loss()
     if loss is None or not loss.from_ms:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from io import TextIOWrapper
 from itertools import count
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -38,14 +38,6 @@ MaxRateOption = Annotated[
 ]
 
 
-class Ways(NamedTuple):
-    """How messages are put back."""
-
-    overdue: Overdue
-    max_rate: int
-    dry_run: bool
-
-
 def import_messages(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file of `postdate export`. - reads standard input.")],
     config: ConfigOption = None,
@@ -67,7 +59,7 @@ def import_messages(
     settings = settings_from(config)
     if unknown := [name for name in route or () if name not in settings.routes]:
         raise SettingsError(unknown_route(settings.routes, unknown[0]))
-    ways = Ways(overdue, max_rate, dry_run)
+    ways = overdue, Pace(max_rate), dry_run
     with _opened(file) as lines:
         found = asyncio.run(_import(settings, lines, frozenset(route or ()), ways))
     _report(output, found, dry_run)
@@ -85,11 +77,14 @@ def _opened(file: str) -> AbstractContextManager[Iterable[str]]:
         raise SettingsError(f"Cannot read {file}: {error.strerror}.") from None
 
 
-async def _import(settings: Settings, lines: Iterable[str], routes: frozenset[str], ways: Ways) -> Imported:
-    stores, pace, damaged = KeptStores(settings), Pace(ways.max_rate), count(1)
+async def _import(
+    settings: Settings, lines: Iterable[str], routes: frozenset[str], ways: tuple[Overdue, Pace, bool]
+) -> Imported:
+    """``ways``: how messages are put back, as ``PutBack`` takes it; the last one is whether they are only counted."""
+    stores, damaged = KeptStores(settings), count(1)
 
     async def open_broker(broker: BrokerKind) -> PutBack:
-        return PutBack(await stores.store(broker), await stores.desk(), ways.overdue, pace, ways.dry_run)
+        return PutBack(await stores.store(broker), await stores.desk(), *ways)
 
     def tell(text: str) -> None:
         if (number := next(damaged)) <= _NAMED:
@@ -100,7 +95,7 @@ async def _import(settings: Settings, lines: Iterable[str], routes: frozenset[st
     try:
         found = await Import(settings, routes, open_broker).run(lines, tell, Looking("Read"))
         put = sum(number for (_, word), number in found.counts.items() if word in (Fate.PARKED, Fate.DEAD))
-        if put and not ways.dry_run:
+        if put and not ways[2]:
             await (await stores.desk()).note(AuditEntry(user(), "import", f"the export of {found.head.at}", put))
         return found
     except DamagedLine as error:

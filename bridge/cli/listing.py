@@ -21,7 +21,7 @@ from bridge.core.state import State
 from bridge.delay.duration import read_moment_ms
 from bridge.desk.past import PastFilter
 from bridge.operate.documents import MessageFacts
-from bridge.operate.moments import read_past_border_ms
+from bridge.operate.moments import read_border_ms
 from bridge.operate.operator import Operator, silent
 from bridge.operate.select import judge_reason
 from bridge.parking.history import PastState
@@ -113,7 +113,7 @@ def list_messages(
     async def gather(operator: Operator) -> _Rows:
         now_ms, most = await operator.now_ms(), None if everything else limit
         if state is Listed.HISTORY:
-            from_ms = read_past_border_ms("--since", since, now_ms)
+            from_ms = read_border_ms("--since", since, now_ms, back=True)
             past = PastFilter(route, key_in(filters), None, ending, from_ms, None, filters["reason"])
             return _Rows(*await gathered(operator.history(past, Looking()), most), now_ms)
         wanted = criteria_in(filters, now_ms)
@@ -179,21 +179,13 @@ def _with_place(row: dict[str, Any]) -> dict[str, Any]:
 
 def _short(row: dict[str, Any], now_ms: int) -> dict[str, Any]:
     """Return the row with durations in place of times, which are shorter."""
-    row = _with_place(row)
-    again = read_moment_ms(row["next_try"]) if row.get("next_try") else None
-    lease = read_moment_ms(row["lease_until"]) if row.get("lease_until") else None
-    if row.get("ended"):
-        when = _away(row["ended_ms"], now_ms, "{} ago")
-    elif row.get("died"):
-        when = _away(read_moment_ms(row["died"]), now_ms, "{} ago")
-    else:
-        when = _away(row["due_ms"], now_ms, "overdue {}")
-    return {
-        **row,
-        "when": when,
-        "next": _away(again, now_ms, "now") if again is not None else None,
-        "lease": _away(lease, now_ms, "expired {} ago") if lease is not None else None,
-    }
+
+    def away(column: str, past: str) -> str | None:
+        return _away(read_moment_ms(row[column]), now_ms, past) if row.get(column) else None
+
+    when = away("ended", "{} ago") or away("died", "{} ago") or away("due", "overdue {}")
+    lease = away("lease_until", "expired {} ago")
+    return {**_with_place(row), "when": when, "next": away("next_try", "now"), "lease": lease}
 
 
 def _away(time_ms: int, now_ms: int, past: str) -> str:

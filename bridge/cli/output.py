@@ -41,6 +41,11 @@ def line(value: Any) -> None:
     print(json.dumps(value, separators=(",", ":"), default=str))
 
 
+def as_json(output: Output, value: Any) -> None:
+    """Print one JSON document, as ``-o json`` or ``-o jsonl`` has it."""
+    (document if output is Output.JSON else line)(value)
+
+
 def rows(
     output: Output, columns: Sequence[str], found: Iterable[Cells], shown: Mapping[str, str] | None = None
 ) -> None:
@@ -68,10 +73,8 @@ def facts(output: Output, found: Mapping[str, Any], text: Iterable[tuple[str, st
         width = max((len(name) for name, _ in pairs), default=0)
         for name, value in pairs:
             print(f"{printable(name):<{width}}  {printable(value)}".rstrip())
-    elif output is Output.JSON:
-        document(found)
     else:
-        line(found)
+        as_json(output, found)
 
 
 def wait(due_ms: int, now_ms: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from functools import partial
 from typing import Annotated
@@ -63,9 +64,10 @@ def restore_messages(
             raise SettingsError("--from-intake needs a ROUTE, and takes no other filter.")
         if NAMED.get():
             raise SettingsError("--from-intake reads Kafka and writes to Redis itself. Leave out --api.")
-        return replay_intake(
-            settings_from(config), route, since, (overdue, Pace(max_rate)), note, dry_run, yes, output, complete
-        )
+        ways = overdue, Pace(max_rate)
+        found = asyncio.run(replay_intake(settings_from(config), route, since, ways, note, dry_run, yes, complete))
+        facts(output, found, [(name, str(value)) for name, value in found.items()])
+        return
     if complete:
         raise SettingsError("--complete belongs to --from-intake. A restore without a filter ends the alarm by itself.")
     if since is not None:
@@ -89,7 +91,6 @@ def restore_messages(
     if trouble:
         complain(trouble)
         raise typer.Exit(FAILED)
-    return None
 
 
 async def _restore(

@@ -10,6 +10,7 @@ from bridge.cli.options import ConfigOption, Output, OutputOption
 from bridge.cli.output import facts, rounded, wait
 from bridge.delay.duration import read_moment_ms, write_age
 from bridge.operate.documents import RouteCounts, StatsFacts
+from bridge.operate.sizing import size_text
 from bridge.operate.verdict import LATE_MS
 from bridge.telemetry.lateness import BOUNDS_MS
 from bridge.telemetry.printable import ended
@@ -61,10 +62,10 @@ def as_text(found: StatsFacts, used: bool) -> list[tuple[str, str]]:
         *_totals(found.ever),
     ]
     for memory in found.memory:
-        most = f" of {_size(memory.max)}" if memory.max else ", maxmemory is not set"
-        lines.append((f"memory of {memory.server}", f"{_size(memory.used)}{most}"))
+        most = f" of {size_text(memory.max)}" if memory.max else ", maxmemory is not set"
+        lines.append((f"memory of {memory.server}", f"{size_text(memory.used)}{most}"))
     if found.bytes_per_message is not None:
-        lines.append(("memory per message", f"about {_size(found.bytes_per_message)}"))
+        lines.append(("memory per message", f"about {size_text(found.bytes_per_message)}"))
     lines += [(f"route {route.name or '(damaged messages)'}", _route(route)) for route in found.routes]
     lines += [(f"instance {report['name']}", _instance(report)) for report in found.instances]
     for name, ms in found.silent.items():
@@ -133,12 +134,3 @@ def _percentile(ms: object) -> str:
         return "not known"
     lower = BOUNDS_MS[max(0, bisect_left(BOUNDS_MS, ms - 0.1) - 1)]  # reports are rounded to a tenth
     return f"{ms} ms" if lower < 1000 else f"{write_age(lower)} to {write_age(ms + 999)}"
-
-
-def _size(count: int) -> str:
-    number = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024 or unit == "GiB":
-            break
-        number /= 1024
-    return f"{count} B" if unit == "B" else f"{number:.1f} {unit}"

@@ -19,7 +19,7 @@ from bridge.http.problems import Problem, refusal
 from bridge.http.schemas import ListQuery, MessageFilter, NewDue, NewMessage, Text, WithReason, problems
 from bridge.operate import masking
 from bridge.operate.documents import MessageDetails, MessageLife, MessageList, Scheduled, VerbResult, VerbResults
-from bridge.operate.find import Criteria, in_the_api, read_criteria
+from bridge.operate.find import Criteria, read_criteria
 from bridge.operate.moments import read_due
 from bridge.operate.operator import Due
 from bridge.operate.select import judge_reason, read_ids
@@ -58,7 +58,7 @@ async def list_messages(here: Here, who: Who, asked: Annotated[ListQuery, Query(
 def criteria(now_ms: int, asked: MessageFilter) -> Criteria:
     """Read the criteria of a list; what is empty does not restrict. Raises ``SettingsError``."""
     restricting = {name: value for name, value in asked.model_dump().items() if value}
-    return read_criteria(now_ms, in_the_api, as_bytes("key", asked.key) if asked.key else None, restricting)
+    return read_criteria(now_ms, str, as_bytes("key", asked.key) if asked.key else None, restricting)
 
 
 def judge_header(here: Backend, who: Caller, wanted: Criteria) -> None:

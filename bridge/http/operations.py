@@ -16,7 +16,6 @@ from bridge.http.problems import Problem
 from bridge.http.schemas import Bulk, BulkFilter, Restore, problems
 from bridge.operate.bulk import MESSAGES_MAX, OPERATOR_MAX, Selection
 from bridge.operate.documents import DryRun, OperationFacts, OperationList, RestorePreview
-from bridge.operate.find import in_the_api
 from bridge.operate.moments import read_due
 from bridge.operate.operator import Due
 from bridge.operate.restoring import read_order
@@ -85,7 +84,7 @@ async def restore(asked: Restore, here: Here, who: Who) -> Response:
     operator = here.operator(who)
     asks = asked.model_dump(exclude={"dry_run", "reason"})
     asks["key"] = as_bytes("key", asked.key) if asked.key else None
-    order = read_order(await operator.now_ms(), in_the_api, **asks)
+    order = read_order(await operator.now_ms(), str, **asks)
     if asked.dry_run:
         async with here.looking():
             return reply(await operator.preview_restore(order, _COUNT_S))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import platform
 import sysconfig
@@ -82,14 +81,6 @@ def _family(pid: int) -> Iterator[Path]:
     yield folder
     for child in children:
         yield from _family(int(child))
-
-
-def is_here(host: str) -> bool:
-    """Whether a host name or address is this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def listening_pid(port: int) -> int | None:

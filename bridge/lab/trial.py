@@ -25,13 +25,14 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Unreachable
 from bridge.lab.load import Got, Load, Sent
 from bridge.lab.load_runner import run_load
-from bridge.lab.machine import Usage, command_of, is_here, listening_pid, own_versions, usage_of
+from bridge.lab.machine import Usage, command_of, listening_pid, own_versions, usage_of
 from bridge.lab.ports import BrokerLab, ComparableBroker, RunNames, TrialBroker
 from bridge.process.workers import python_command
 from bridge.settings import Route, Settings
 from bridge.settings.model import TITLES, BrokerKind, JournalSection
 from bridge.settings.names import PREFIX, dotted, leaves_of, rule_of
 from bridge.settings.process_plan import store_of
+from bridge.settings.urls import is_loopback
 from bridge.settings.values import ListOf, Number, Whole
 from bridge.telemetry.printable import complain, say
 
@@ -296,7 +297,7 @@ def comparable(broker: TrialBroker) -> ComparableBroker:
 def program_pid(broker: ComparableBroker) -> int | None:
     """The process of a RabbitMQ on this machine. None if there are several hosts: it is unknown which one works."""
     (host, port), *others = broker.addresses()
-    pid = listening_pid(port) if is_here(host) and not others else None
+    pid = listening_pid(port) if is_loopback(f"{host}:{port}") and not others else None
     return pid if pid is not None and command_of(pid) == _BROKER else None
 
 

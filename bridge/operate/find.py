@@ -16,7 +16,7 @@ from bridge.desk.past import PastCursor, PastFilter
 from bridge.desk.protocol import Desk
 from bridge.desk.rows import Cursor, Filter, Row
 from bridge.operate.describe import SHOWN_BYTES, headers_in
-from bridge.operate.moments import read_border_ms, read_past_border_ms
+from bridge.operate.moments import read_border_ms
 from bridge.parking.history import HistoryRow
 from bridge.parking.identity import shard_of
 
@@ -91,35 +91,31 @@ def _text(ms: int | None) -> str | None:
     return None if ms is None else str(ms)
 
 
-def in_the_api(name: str) -> str:
-    """Return what a caller of the API calls a criterion."""
-    return name
-
-
 def as_an_option(name: str) -> str:
     """Return what a command calls a criterion."""
     return f"--{name.replace('_', '-')}"
 
 
 def read_criteria(now_ms: int, word: Callable[[str], str], key: bytes | None, given: Mapping[str, Any]) -> Criteria:
-    """Read the criteria of a list, ``given`` by the names of ``Criteria.given``. ``word`` is how errors call them.
+    """Read the criteria of a list, ``given`` by the names of ``Criteria.given``. ``word`` is how errors call them: as
+    they are (``str``) in the API.
 
     Raises ``SettingsError``.
     """
 
-    def border_ms(read: Callable[[str, str | None, int], int | None], name: str) -> int | None:
-        return read(word(name), given.get(name), now_ms)
+    def border_ms(name: str, back: bool = False) -> int | None:
+        return read_border_ms(word(name), given.get(name), now_ms, back)
 
     base = Filter(
         given.get("route"),
         key,
-        border_ms(read_border_ms, "due_after"),
-        border_ms(read_border_ms, "due_before"),
+        border_ms("due_after"),
+        border_ms("due_before"),
         given.get("reason"),
         given.get("min_size", 0),
         given.get("min_tries", 0),
-        border_ms(read_past_border_ms, "parked_after"),
-        border_ms(read_past_border_ms, "parked_before"),
+        border_ms("parked_after", back=True),
+        border_ms("parked_before", back=True),
     )
     name, _, value = (given.get("header") or "").partition("=")
     return Criteria(base, (name, value) if name else None)

@@ -38,23 +38,14 @@ def due_ms(due: tuple[int, bool], now_ms: int, max_delay_ms: int) -> int:
     return moment_ms
 
 
-def read_border_ms(name: str, text: str | None, now_ms: int) -> int | None:
-    """Read a time, or a duration from now. Raises ``SettingsError``."""
-    return _read_border_ms(name, text, now_ms, 1)
-
-
-def read_past_border_ms(name: str, text: str | None, now_ms: int) -> int | None:
-    """Read a time, or a duration back from now. Raises ``SettingsError``."""
-    return _read_border_ms(name, text, now_ms, -1)
-
-
-def _read_border_ms(name: str, text: str | None, now_ms: int, sign: int) -> int | None:
+def read_border_ms(name: str, text: str | None, now_ms: int, back: bool = False) -> int | None:
+    """Read a time, or a duration from now; ``back``: a duration back from now. Raises ``SettingsError``."""
     if text is None:
         return None
     border_ms = None
     if not _is_number(text):
         with suppress(ValueError):
-            border_ms = now_ms + sign * read_duration_ms(text)
+            border_ms = now_ms + read_duration_ms(text) * (-1 if back else 1)
     if border_ms is None:
         border_ms = _read_time_ms(name, text, ". Or give a duration such as 5m.")
     if not FIRST_MS <= border_ms <= LAST_MS:

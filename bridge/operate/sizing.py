@@ -79,16 +79,16 @@ def needs(load: PlannedLoad, settings: Settings) -> Iterator[Need]:
     redis = load.bytes_parked + history
     each = f"{load.bytes_each} bytes each with a body of {load.size}"
     yield Need(what="parked messages", value=f"{load.parked:,}", number=load.parked, because="rate x delay")
-    yield Need(what="memory in Redis", value=_written(redis), number=redis, because=f"{each}, and the history")
+    yield Need(what="memory in Redis", value=size_text(redis), number=redis, because=f"{each}, and the history")
     most = math.ceil(redis / 0.8)
-    yield Need(what="maxmemory", value=_written(most), number=most, because="postdate warns from 80% on")
+    yield Need(what="maxmemory", value=size_text(most), number=most, because="postdate warns from 80% on")
     machine = most * _REWRITE
     because = "Redis may take twice as much while it rewrites its append-only file"
-    yield Need(what="memory of Redis's machine", value=_written(machine), number=machine, because=because)
+    yield Need(what="memory of Redis's machine", value=size_text(machine), number=machine, because=because)
     servers = max(1, math.ceil(load.rate / (_ONE_REDIS * _USED)))
     because = f"one moves {_ONE_REDIS:,}/s, used at 70%. More than one is a Redis Cluster"
     if machine > _LARGE * servers:
-        because = f"enough for the rate. {_written(machine)} of memory is much for one machine: use a Redis Cluster"
+        because = f"enough for the rate. {size_text(machine)} of memory is much for one machine: use a Redis Cluster"
     yield Need(what="Redis servers", value=str(servers), number=servers, because=because)
     carries = _MEASURED[load.broker].carries
     busy = max(1, math.ceil(load.rate / (carries * _USED)))
@@ -118,8 +118,8 @@ def _limits(load: PlannedLoad, settings: Settings) -> Iterator[Need]:
         value = write_duration(load.delay_ms)
         yield Need(what="limits.max_delay, raised", value=value, number=load.delay_ms, because=because)
     if load.size > settings.limits.max_body:
-        because = f"it is {_written(settings.limits.max_body)}"
-        yield Need(what="limits.max_body, raised", value=_written(load.size), number=load.size, because=because)
+        because = f"it is {size_text(settings.limits.max_body)}"
+        yield Need(what="limits.max_body, raised", value=size_text(load.size), number=load.size, because=because)
 
 
 def compared(load: PlannedLoad, settings: Settings, stats: StatsFacts) -> Iterator[tuple[bool, str]]:
@@ -127,10 +127,10 @@ def compared(load: PlannedLoad, settings: Settings, stats: StatsFacts) -> Iterat
     wanted = {need.what: need.number for need in needs(load, settings)}
     most = sum(memory.max or 0 for memory in stats.memory)
     if most:
-        text = f"maxmemory is {_written(most)}, and the plan needs {_written(wanted['maxmemory'])}"
+        text = f"maxmemory is {size_text(most)}, and the plan needs {size_text(wanted['maxmemory'])}"
         yield most >= wanted["maxmemory"], text
     else:
-        yield False, f"maxmemory is not set, and the plan needs {_written(wanted['maxmemory'])}"
+        yield False, f"maxmemory is not set, and the plan needs {size_text(wanted['maxmemory'])}"
     running = sum(report.get("broker") == load.broker for report in stats.instances)
     processes = wanted["processes"]
     yield running >= processes, f"processes for {TITLES[load.broker]}: {running}, and the plan needs {processes}"
@@ -142,7 +142,7 @@ def compared(load: PlannedLoad, settings: Settings, stats: StatsFacts) -> Iterat
         yield near, text
 
 
-def _written(count: float) -> str:
+def size_text(count: float) -> str:
     """Return a number of bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
