@@ -71,18 +71,7 @@ _ORIGIN = MESSAGE.c.keys().index("origin")
 #: PostgreSQL's error for a COPY of a row that is there. Where instances deliver each other's messages at once, ends
 #: often come before rows: so postdate then copies no rows for this time.
 _ROW_IS_THERE, _NO_COPY_S = "23505", 60.0
-_FACTS = (
-    MESSAGE.c.id,
-    MESSAGE.c.route,
-    MESSAGE.c.key,
-    MESSAGE.c.due_ms,
-    MESSAGE.c.arrived_ms,
-    MESSAGE.c.state,
-    MESSAGE.c.reason,
-    MESSAGE.c.ended_ms,
-    MESSAGE.c.changed,
-)
-
+_FACTS = tuple(column for column in MESSAGE.c if column.name in JournalMessage._fields and column.name != "envelope")
 _SIZE = func.length(MESSAGE.c.envelope).label("size")
 
 
@@ -465,12 +454,11 @@ class SqlJournal:
 
     async def named(self, pairs: Sequence[tuple[str, bytes]], limit: int) -> list[JournalMessage]:
         """Look each pair up in the index of keys of cold rows."""
-        facts = (*_FACTS, _SIZE)
         found: list[Any] = []
         async with transaction(self._reads) as connection:
             for route, key in pairs:
                 wanted = MESSAGE.c.broker == self._broker, IS_COLD, MESSAGE.c.key == key, MESSAGE.c.route == route
-                query = select(*facts).where(*wanted).limit(limit)
+                query = select(*_FACTS, _SIZE).where(*wanted).limit(limit)
                 found += (await connection.execute(query)).mappings()
         return list(map(_message, found))
 

@@ -15,8 +15,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnfit
 from bridge.core.journal import Journal
 from bridge.core.orders import RouteOrders
-from bridge.core.ports import ParkingStore
-from bridge.parking.identity import Ids, new_instance
+from bridge.parking.identity import Ids
 from bridge.pipeline.assemble import Stages, assemble
 from bridge.pipeline.derive import all_lanes, key_rule, level_rules, pipeline_rules, retry_rules
 from bridge.pipeline.ends import Ends, RelayEnds
@@ -42,11 +41,6 @@ from bridge.telemetry.metrics import Metrics
 def instance_name(settings: Settings, token: str) -> str:
     """Return a name for this process that no other has and that means something to a person."""
     return f"{settings.bridge.instance or f'{socket.gethostname()}-{os.getpid()}'}-{token}"
-
-
-def new_token() -> str:
-    """Return what tells this process from every other, in names and in ids."""
-    return new_instance()
 
 
 async def begin_logs(settings: Settings, store: RedisStore, journal: Journal | None) -> None:
@@ -86,7 +80,8 @@ def build(
     source, sink = traced(ends.source or NoIntake(), fan_out, tracer)
     rules = pipeline_rules(process, settings, ends.window, ends.taken_max)
     journaled = _journaling(process, store, journal, instance, health)
-    stages = assemble(store, source, sink, rules, Ids(token), orders, health, metrics, _parking(journaled))
+    parking = None if journaled is None else journaled.store
+    stages = assemble(store, source, sink, rules, Ids(token), orders, health, metrics, parking)
     sharing = Sharing(store, instance, _announced(process), stages.leases.elsewhere)
 
     def report() -> dict[str, object]:
@@ -162,10 +157,6 @@ def _announced(process: ProcessPlan) -> list[str]:
     Without the canary: an instance that has none would count as one that lacks a route, and get no shard.
     """
     return [name for name in process.delivering.routes if not is_canary(name)]
-
-
-def _parking(journaled: Journaling | None) -> ParkingStore | None:
-    return None if journaled is None else journaled.store
 
 
 def _journal_watch(

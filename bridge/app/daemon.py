@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from bridge.app.build import instance_name, new_token
+from bridge.app.build import instance_name
 from bridge.app.set_up import BrokerStep, StoreStep, log_strays, set_up_routes, under_way
 from bridge.app.start import log_start, run_process, until_signal
 from bridge.core.errors import FAILED, FINE, PostdateError, code_of
+from bridge.parking.identity import new_instance
 from bridge.process import notify
 from bridge.process.frames import FrameLine, line_pair
 from bridge.process.handover import Handover, packed
@@ -54,7 +55,7 @@ def run_daemon(settings: Settings, read: Callable[[], Settings]) -> int:
     if settings.bridge.workers == 1 and len(processes) == 1:
         beside = Beside(settings, 1, health)
         report = _to_supervisor(_stuck_s(settings), beside)
-        work = run_process(processes[0], new_token(), report, health, settings)
+        work = run_process(processes[0], new_instance(), report, health, settings)
         reloader = Reloader(settings, read, report, beside.child, _set_up_logs, _STEPS)
         return _until_end(beside.around(report.telling(work), reloader, report.not_alive), _loop_factory())
     # No uvloop: this process only waits, and only asyncio's own loop supports every option for subprocesses.
@@ -191,7 +192,7 @@ def run_worker() -> None:
     handover = Handover()
     handed: Plan = handover.first()
     end_with_parent(handed.parent, PARENT_DIED)
-    settings, token = handed.process.settings, new_token()
+    settings, token = handed.process.settings, new_instance()
     logs.set_up(settings.log, instance_name(settings, token))
     line = None if handed.notify_fd is None else notify.inherited(handed.notify_fd)
     frames = None if handed.frames_fd is None else FrameLine(socket(fileno=handed.frames_fd))

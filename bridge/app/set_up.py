@@ -15,13 +15,14 @@ from typing import Protocol, TypeVar
 import structlog
 
 from bridge.app.brokers import open_store
-from bridge.app.build import instance_name, new_token
+from bridge.app.build import instance_name
 from bridge.app.canaries import prepare_canary
 from bridge.app.survey import left_at_start, strays_of
 from bridge.app.topology import Declared, declare_topology, verify_topology
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Refused, Unreachable
 from bridge.desk.topology import Standing
+from bridge.parking.identity import new_instance
 from bridge.settings import ProcessPlan, Settings
 from bridge.settings.model import BrokerKind
 from bridge.settings.process_plan import canary_brokers
@@ -94,7 +95,7 @@ class StoreStep(ServerStep):
         """Raises ``StoreUnfit``."""
         for process in self._processes:
             redis = process.settings.redis
-            store = open_store(process.settings, StoreClock(), instance_name(process.settings, new_token()))
+            store = open_store(process.settings, StoreClock(), instance_name(process.settings, new_instance()))
             try:
                 opening = (redis.durability, redis.replicas, redis.timeout)
                 words = await when_there(lambda store=store, opening=opening: store.open(*opening), self.was_tried)  # type: ignore[misc]

@@ -49,7 +49,7 @@ def plan_topology(settings: Settings) -> Declared:
         codes.append(_code(planned))
         consumers = broker.topology.judge_consumers(own)
         found += planned + consumers
-        warnings += [finding.text for finding in consumers if finding.text and finding.state is not Standing.THERE]
+        warnings += _of_consumers(consumers)
     return Declared(found, warnings, next((code for code in codes if code), FINE))
 
 
@@ -63,9 +63,7 @@ def declare_topology(settings: Settings, whole: Settings | None = None) -> Decla
         declared, words = _declare(broker, own, forgotten)
         consumers = broker.topology.judge_consumers(own, change=True)
         found += declared + consumers
-        warnings += words + [
-            finding.text for finding in consumers if finding.text and finding.state is not Standing.THERE
-        ]
+        warnings += words + _of_consumers(consumers)
     waits = any(finding.state is Standing.WAITS for finding in found)
     return Declared(found, warnings, FAILED if waits else FINE)
 
@@ -114,6 +112,10 @@ def _planned(part: Part, standing: Mapping[Name, Standing]) -> Standing:
         return standing.get(part.name, Standing.PLANNED)
     known = all(standing.get(end, Standing.PLANNED) is not Standing.PLANNED for end in part.binds)
     return Standing.THERE if known else Standing.PLANNED
+
+
+def _of_consumers(found: Iterable[Finding]) -> list[str]:
+    return [finding.text for finding in found if finding.text and finding.state is not Standing.THERE]
 
 
 def _worth_a_warning(finding: Finding) -> bool:

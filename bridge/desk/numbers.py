@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from bridge.core.clock import CLOCK_OFF_S
 from bridge.core.orders import RouteOrder, RouteOrders, RouteState, routes_that
@@ -129,17 +130,22 @@ def _sums(parts: Iterable[Mapping[str, RouteStats]]) -> dict[str, RouteStats]:
         for route, more in part.items():
             known = found.get(route, RouteStats())
             found[route] = RouteStats(
-                known.parked + more.parked,
-                known.held + more.held,
-                known.dead + more.dead,
-                known.overdue + more.overdue,
-                max(known.oldest_overdue_ms, more.oldest_overdue_ms),
-                min((ms for ms in (known.next_due_ms, more.next_due_ms) if ms is not None), default=None),
-                known.refused + more.refused,
-                known.cold + more.cold,
-                max(known.oldest_held_ms, more.oldest_held_ms),
+                **_added(("parked", "held", "dead", "overdue", "refused", "cold"), (known, more)),
+                oldest_overdue_ms=max(known.oldest_overdue_ms, more.oldest_overdue_ms),
+                next_due_ms=_first((known.next_due_ms, more.next_due_ms)),
+                oldest_held_ms=max(known.oldest_held_ms, more.oldest_held_ms),
             )
     return found
+
+
+def _added(names: Iterable[str], parts: Iterable[RouteStats | Stats]) -> dict[str, Any]:
+    """Return the sums of these counts."""
+    counted = list(parts)
+    return {name: sum(getattr(part, name) for part in counted) for name in names}
+
+
+def _first(moments_ms: Iterable[int | None]) -> int | None:
+    return min((ms for ms in moments_ms if ms is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +279,7 @@ class Stats:
         """Return when their next message is due, or that of all where this is not known; None if none is."""
         if not self.by_route or not self.next_is_known:
             return self.next_due_ms
-        return min((counts.next_due_ms for counts in self.delivering if counts.next_due_ms is not None), default=None)
+        return _first(counts.next_due_ms for counts in self.delivering)
 
     @property
     def waiting(self) -> int:
@@ -337,32 +343,25 @@ def together(stats: Sequence[Stats]) -> Stats:
         (store.bytes_each, count) for store, count in zip(stats, messages, strict=True) if store.bytes_each is not None
     ]
     count = sum(count for _, count in sizes)
-    ever: dict[str, int] = {}
+    ever: Counter[str] = Counter()
     for store in stats:
-        for name, number in store.ever.items():
-            ever[name] = ever.get(name, 0) + number
+        ever.update(store.ever)
+    counts = ("parked", "claimed", "dead", "overdue", "refused", "held", "instances_lost", "cold")
     return Stats(
         now_ms=max(store.now_ms for store in stats),
-        parked=sum(store.parked for store in stats),
-        claimed=sum(store.claimed for store in stats),
-        dead=sum(store.dead for store in stats),
-        overdue=sum(store.overdue for store in stats),
-        next_due_ms=min((store.next_due_ms for store in stats if store.next_due_ms is not None), default=None),
-        ever=ever,
+        **_added(counts, stats),
+        next_due_ms=_first(store.next_due_ms for store in stats),
+        ever=dict(ever),
         instances={name: report for store in stats for name, report in store.instances.items()},
         memory=stats[0].memory,
         bytes_each=sum(size * count for size, count in sizes) // count if count else None,
-        refused=sum(store.refused for store in stats),
         warnings=_distinct(warning for store in stats for warning in store.warnings),
         by_route=_sums(store.by_route for store in stats),
-        held=sum(store.held for store in stats),
         silent={name: ms for store in stats for name, ms in store.silent.items()},
-        instances_lost=sum(store.instances_lost for store in stats),
         refuses_writes=any(store.refuses_writes for store in stats),
         lost_ms=lost_ms,
         lost={name: at_ms for store in stats for name, at_ms in store.lost.items()},
         orders={route: order for store in stats for route, order in store.orders.items()},
-        cold=sum(store.cold for store in stats),
         reported=stats[0].reported,
         loss=_losses([store for store in stats if store.loss]),
         restored_ms=max(store.restored_ms for store in stats),

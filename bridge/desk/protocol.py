@@ -14,7 +14,7 @@ from bridge.core.orders import Actor, RouteOrders, RouteState, latest
 from bridge.core.ports import Found
 from bridge.core.state import State
 from bridge.desk.numbers import Stats, together
-from bridge.desk.past import AuditEntry, PastCursor, PastDesk, PastFilter, PastSlot, Remembered, newest_first
+from bridge.desk.past import AuditEntry, PastCursor, PastDesk, PastFilter, PastSlot, newest_first
 from bridge.desk.rows import Answer, Cursor, Filter, Row, Stored
 from bridge.parking.history import HistoryRow
 
@@ -98,10 +98,12 @@ class Desks:
 
     def __init__(self, desks: Sequence[Desk]) -> None:
         self._desks = desks
-        self.limits = desks[0].limits
-
-    async def now_ms(self) -> int:
-        return await self._desks[0].now_ms()
+        # What is about no message is in the first.
+        first = desks[0]
+        self.limits, self.now_ms, self.lead = first.limits, first.now_ms, first.lead
+        self.note, self.note_reported = first.note, first.note_reported
+        self.operations, self.put_operation = first.operations, first.put_operation
+        self.remember, self.remember_parked = first.remember, first.remember_parked
 
     async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         readers = [desk.rows(state, wanted, after) for desk in self._desks]
@@ -132,21 +134,9 @@ class Desks:
     async def retry(self, ids: Sequence[bytes]) -> int:
         return sum([await desk.retry(ids) for desk in self._desks])
 
-    async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
-        return await self._desks[0].lead(what, who, ttl_ms)
-
     async def note_restored(self, messages: int | None = None) -> None:
         for desk in self._desks:
             await desk.note_restored(messages)
-
-    async def note_reported(self, numbers: Mapping[str, int]) -> None:
-        await self._desks[0].note_reported(numbers)
-
-    async def put_operation(self, name: str, document: str) -> None:
-        await self._desks[0].put_operation(name, document)
-
-    async def operations(self) -> dict[str, str]:
-        return await self._desks[0].operations()
 
     async def stats(self) -> Stats:
         return together([await desk.stats() for desk in self._desks])
@@ -179,18 +169,9 @@ class Desks:
         slots = [slot for desk in self._desks for slot in await desk.past(from_ms, to_ms, step_ms)]
         return sorted(slots, key=lambda slot: (slot.at_ms, slot.route))
 
-    async def note(self, entry: AuditEntry) -> None:
-        await self._desks[0].note(entry)
-
     async def audit(self, limit: int, before: str = "") -> list[AuditEntry]:
         found = [entry for desk in self._desks for entry in await desk.audit(limit, before)]
         return sorted(found, key=lambda entry: entry.at_ms, reverse=True)[:limit]
-
-    async def remember(self, key: bytes, digest: bytes, message_id: bytes, ttl_ms: int) -> Remembered | None:
-        return await self._desks[0].remember(key, digest, message_id, ttl_ms)
-
-    async def remember_parked(self, key: bytes, request: Remembered, ttl_ms: int) -> None:
-        await self._desks[0].remember_parked(key, request, ttl_ms)
 
 
 async def _merged(readers: Sequence[AsyncIterator[T]], place: Callable[[T], tuple[int, bytes]]) -> AsyncIterator[T]:

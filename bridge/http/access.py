@@ -173,7 +173,7 @@ class Tokens:
 
     def __init__(self, settings: Settings) -> None:
         known = settings.auth.known().values()
-        self._digests = [(_digest(token.encode()), Role[role.upper()], name) for role, name, token in known]
+        self._digests = [(sha256(token.encode()).digest(), Role[role.upper()], name) for role, name, token in known]
 
     @property
     def open(self) -> bool:
@@ -181,13 +181,9 @@ class Tokens:
 
     def caller(self, given: bytes) -> Caller | None:
         """Return whose token it is, None for a wrong one."""
-        digest = _digest(given)
+        digest = sha256(given).digest()
         found = [(role, name) for known, role, name in self._digests if hmac.compare_digest(known, digest)]
         return Caller(found[0][0], Actor(found[0][1], "api")) if found else None
-
-
-def _digest(text: bytes) -> bytes:
-    return sha256(text).digest()
 
 
 class Rates:

@@ -73,35 +73,30 @@ def refusal(result: VerbResult) -> Problem:
 
 def add_handlers(app: FastAPI) -> None:
     """Let every error of the app be a problem."""
-    app.add_exception_handler(Problem, _problem)
-    app.add_exception_handler(PostdateError, _postdate_error)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(RequestValidationError, _invalid)
+    for kind in (Problem, PostdateError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, _answer)
 
 
-async def _problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)
-    return error.response()
+async def _answer(_: Request, error: Exception) -> Response:
+    match error:
+        case Problem():
+            return error.response()
+        case PostdateError():
+            return problem_of(error).response()
+        case HTTPException():
+            detail = _GENERAL.get(error.status_code) or as_sentence(str(error.detail))
+            return Problem(error.status_code, detail, error.headers).response()
+        case RequestValidationError():
+            return _mistakes(error).response()
+    raise error
 
 
-async def _postdate_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, PostdateError)
-    return problem_of(error).response()
-
-
-async def _http_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    detail = _GENERAL.get(error.status_code) or as_sentence(str(error.detail))
-    return Problem(error.status_code, detail, error.headers).response()
-
-
-async def _invalid(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
+def _mistakes(error: RequestValidationError) -> Problem:
     if broken := next((mistake for mistake in error.errors() if mistake["type"] == "json_invalid"), None):
         detail = f"The body is not valid JSON: {broken['ctx']['error']} at character {broken['loc'][1]}."
-        return Problem(400, detail).response()
+        return Problem(400, detail)
     mistakes = [_mistake(mistake) for mistake in error.errors()[:20]]
-    return Problem(422, " ".join(mistake["text"] for mistake in mistakes), errors=mistakes).response()
+    return Problem(422, " ".join(mistake["text"] for mistake in mistakes), errors=mistakes)
 
 
 def _mistake(error: Mapping[str, Any]) -> dict[str, str]:

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from bridge.app.brokers import desk_of, loader_of, open_journal, open_store
-from bridge.app.build import instance_name, new_token
+from bridge.app.build import instance_name
 from bridge.core.clock import StoreClock
 from bridge.core.errors import Refused, StoreUnavailable
 from bridge.core.journal import Tables
+from bridge.parking.identity import new_instance
 from bridge.pipeline.derive import key_rule
 from bridge.pipeline.restore import Restorer
 from bridge.pipeline.tiers import TieredStore
@@ -76,7 +77,7 @@ async def restorers(settings: Settings, route: str | None = None) -> AsyncIterat
         opened = []
         for plan, journal in found:
             await journal.open()
-            redis, name = plan.settings.redis, instance_name(plan.settings, new_token())
+            redis, name = plan.settings.redis, instance_name(plan.settings, new_instance())
             store = open_store(plan.settings, StoreClock(), name)
             stack.push_async_callback(store.close)
             await store.open(redis.durability, redis.replicas, redis.timeout)

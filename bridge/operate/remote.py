@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from os import environ, fsdecode
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -33,6 +34,8 @@ from bridge.operate.select import unknown_route
 from bridge.operate.send import judge
 from bridge.operate.verbs import RESTORE, Verb, ordering
 from bridge.pipeline.restore import RestoreOrder
+
+Page = TypeVar("Page", doc.MessageList, doc.PastList)
 
 _API, _TOKEN, _TOKEN_FILE = "POSTDATE_API", "POSTDATE_API_TOKEN", "POSTDATE_API_TOKEN_FILE"
 _TIMEOUT_S = 30.0
@@ -138,14 +141,9 @@ class HttpOperator:
         self, state: State, wanted: Criteria, progress: Progress = silent
     ) -> AsyncIterator[doc.MessageFacts]:
         """Ask for page after page. The API judges all criteria."""
-        cursor, looked_at = None, 0
-        while True:
-            page = await self.page(state, wanted, cursor, _PAGE)
-            progress(looked_at := looked_at + page.looked_at)
+        async for page in _pages(partial(self.page, state, wanted), progress):
             for message in page.messages:
                 yield message
-            if (cursor := page.next) is None:
-                return
 
     async def past_page(self, wanted: PastFilter, cursor: str | None, limit: int) -> doc.PastList:
         params = {
@@ -161,15 +159,10 @@ class HttpOperator:
 
     async def history(self, wanted: PastFilter, progress: Progress = silent) -> AsyncIterator[doc.PastMessage]:
         """Ask for page after page. How a message ended is judged here: the API has no criterion for it."""
-        cursor, looked_at = None, 0
-        while True:
-            page = await self.past_page(wanted, cursor, _PAGE)
-            progress(looked_at := looked_at + page.looked_at)
+        async for page in _pages(partial(self.past_page, wanted), progress):
             for entry in page.messages:
                 if wanted.state is None or entry.state == wanted.state.value:
                     yield entry
-            if (cursor := page.next) is None:
-                return
 
     async def ids_of_key(self, key: bytes, route: str | None) -> list[str]:
         """Ask for the messages with a key in each state."""
@@ -327,6 +320,16 @@ class HttpOperator:
             if not (before := page.next or ""):
                 break
         return doc.AuditList(audit=entries, next=before or None)
+
+
+async def _pages(ask: Callable[[str | None, int], Awaitable[Page]], progress: Progress) -> AsyncIterator[Page]:
+    cursor, looked_at = None, 0
+    while True:
+        page = await ask(cursor, _PAGE)
+        progress(looked_at := looked_at + page.looked_at)
+        yield page
+        if (cursor := page.next) is None:
+            return
 
 
 def _due(due: Due | None) -> dict[str, str]:

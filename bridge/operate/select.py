@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 
 from bridge.core.errors import NotFound, Refused, SettingsError
 from bridge.core.reasons import ReasonKind
+from bridge.desk.past import PastFilter
 from bridge.desk.protocol import Desk
-from bridge.operate.where import ended, entries_of_key, not_seen
+from bridge.operate.where import ended, not_seen, past_entries
 from bridge.parking.identity import shard_of
 from bridge.settings import Settings
 from bridge.settings.mistakes import nearest
@@ -47,7 +48,7 @@ async def ids_of_key(desk: Desk, settings: Settings, key: bytes, route: str | No
         )
     if not found.ids:
         fact = f"No message has key {text!r} on route {name!r}"
-        if entries := await entries_of_key(desk, name, key):
+        if entries := await past_entries(desk, PastFilter(route=name, key=key)):
             raise NotFound(f"{fact}: {ended(entries[0])} (id {entries[0].id.decode()}).")
         if name not in settings.routes:
             raise SettingsError(unknown_route(settings.routes, name))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from bridge.app.brokers import close, connect, count_remains, desk_of, inspect, loader_of, open_journal, open_store
-from bridge.app.build import instance_name, new_token
+from bridge.app.build import instance_name
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Refused, StoreUnavailable, StoreUnfit
 from bridge.core.journal import Journal
@@ -27,7 +27,7 @@ from bridge.operate.journals import restorers
 from bridge.operate.select import no_store
 from bridge.operate.send import Message, new_id
 from bridge.operate.send import send as park
-from bridge.parking.identity import Ids
+from bridge.parking.identity import Ids, new_instance
 from bridge.pipeline.journaled import JournaledStore
 from bridge.pipeline.restore import Restorer
 from bridge.pipeline.tiers import TieredStore
@@ -280,7 +280,7 @@ class _Parking:
     def __init__(self, plan: ProcessPlan) -> None:
         settings = plan.settings
         self._redis = settings.redis
-        self._clock, token = StoreClock(), new_token()
+        self._clock, token = StoreClock(), new_instance()
         self._store = open_store(settings, self._clock, instance_name(settings, token))
         self._ids = Ids(token)
         self._journal = open_journal(plan)

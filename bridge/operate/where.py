@@ -39,17 +39,18 @@ async def where_is(desk: Desk, routes: Iterable[str], wanted: bytes) -> Whereabo
     with suppress(ValueError):
         shard_of(wanted)
         rows = {row.id: row for row in await desk.look([wanted], _READ_BYTES)}
-        past = await _entries(desk, PastFilter(id=wanted))
+        past = await past_entries(desk, PastFilter(id=wanted))
     if not rows and not past:
         ids, unlisted = Found.merged([await desk.find(route, wanted) for route in routes])
         rows = {row.id: row for row in await desk.look(ids[:_FOUND_MAX], _READ_BYTES)}
-        past = await _entries(desk, PastFilter(key=wanted))
+        past = await past_entries(desk, PastFilter(key=wanted))
     past = [entry for entry in past if entry.id not in rows or entry.state is not PastState.DEAD]
     text = _TOO_MANY.format(unlisted) if unlisted else "" if rows or past else await not_seen(desk)
     return Whereabouts(list(rows.values()), past, text)
 
 
-async def _entries(desk: Desk, wanted: PastFilter) -> list[HistoryRow]:
+async def past_entries(desk: Desk, wanted: PastFilter) -> list[HistoryRow]:
+    """Return entries of the history, newest first, at most 50."""
     if not desk.limits.most:
         return []
     found: list[HistoryRow] = []
@@ -60,16 +61,11 @@ async def _entries(desk: Desk, wanted: PastFilter) -> list[HistoryRow]:
     return found
 
 
-async def entries_of_key(desk: Desk, route: str | None, key: bytes) -> list[HistoryRow]:
-    """Return the entries of the history with this key, newest first, at most 50."""
-    return await _entries(desk, PastFilter(route=route, key=key))
-
-
 async def ends(desk: Desk, ids: Sequence[bytes]) -> dict[bytes, HistoryRow]:
     """Return the last entry of the history for each of these ids that has one. Only the first 20 ids are looked up."""
     found = {}
     for message_id in ids[:_EXPLAINED_MAX]:
-        for entry in (await _entries(desk, PastFilter(id=message_id)))[:1]:
+        for entry in (await past_entries(desk, PastFilter(id=message_id)))[:1]:
             found[message_id] = entry
     return found
 

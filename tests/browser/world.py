@@ -40,6 +40,7 @@ from bridge.http import system
 from bridge.http.app import create_app
 from bridge.http.line import Frame, Processes, read_frame
 from bridge.http.server import make_server
+from bridge.parking.identity import new_instance
 from bridge.pipeline.ends import Ends
 from bridge.process.frames import FrameLine
 from bridge.process.http_child import bind
@@ -131,7 +132,7 @@ class MemoryBridge:
         ends = Ends(self.source, cast("Any", self.sink), (), 1000, 1000, lambda _: 1000)
         broker = SimpleNamespace(open_ends=lambda *_: ends, open_drains=lambda *_: None)
         with patch.object(build, "broker_of", lambda _: SimpleNamespace(ends=broker)):
-            store, token = cast("RedisStore", self.store), build.new_token()
+            store, token = cast("RedisStore", self.store), new_instance()
             self.service = build.build(process, store, {}, clock, name, token, self.health)
         self.stages, self._parts = self.service._stages, self.service._parts
         self._frame = b""

@@ -22,8 +22,9 @@ from aiokafka.protocol.transaction import EndTxnRequest
 
 from adapters.kafka.sink import KafkaSink
 from bridge.app.brokers import open_store
-from bridge.app.build import build, instance_name, new_token
+from bridge.app.build import build, instance_name
 from bridge.core.clock import StoreClock
+from bridge.parking.identity import new_instance
 from bridge.settings import load, plan
 from bridge.telemetry import logs
 from bridge.telemetry.health import Health
@@ -233,7 +234,7 @@ async def main(file: str, step: str, nth: str) -> None:
     (process,) = plan(load(Path(file), os.environ))
     settings = process.settings
     logs.set_up(settings.log)
-    clock, token = StoreClock(), new_token()
+    clock, token = StoreClock(), new_instance()
     instance = instance_name(settings, token)
     store = open_store(settings, clock, instance)
     try:
