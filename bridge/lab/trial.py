@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import secrets
 import signal
@@ -13,27 +12,25 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
 
 from pydantic import SecretStr
-from pydantic.fields import FieldInfo
 
 from bridge.app.brokers import TrialStore, lab_of, open_trial_store
+from bridge.app.daemon import run_daemon
 from bridge.core.clock import StoreClock
 from bridge.core.errors import PostdateError, Unreachable
 from bridge.lab.load import Got, Load, Sent
 from bridge.lab.load_runner import run_load
 from bridge.lab.machine import Usage, command_of, listening_pid, own_versions, usage_of
 from bridge.lab.ports import BrokerLab, ComparableBroker, RunNames, TrialBroker
+from bridge.process.handover import Handover, packed
 from bridge.process.workers import python_command
 from bridge.settings import Route, Settings
 from bridge.settings.model import TITLES, BrokerKind, JournalSection
-from bridge.settings.names import PREFIX, dotted, leaves_of, rule_of
 from bridge.settings.process_plan import store_of
 from bridge.settings.urls import is_loopback
-from bridge.settings.values import ListOf, Number, Whole
 from bridge.telemetry.printable import complain, say
 
 T = TypeVar("T")
@@ -104,23 +101,6 @@ def trial_settings(
 
 def broker_kind(settings: Settings) -> BrokerKind:
     return settings.routes[ROUTE].broker
-
-
-def as_toml(settings: Settings) -> str:
-    """All settings as a file that ``load`` reads back to the same. It holds secrets in plain text."""
-    return "".join(f"{dotted(path)} = {_toml_value(field, value)}\n" for path, field, value in leaves_of(settings))
-
-
-def _toml_value(field: FieldInfo, value: Any) -> str:
-    rule = rule_of(field)
-    if isinstance(value, SecretStr):
-        value = value.get_secret_value()
-    elif isinstance(rule, ListOf):
-        value = [rule.item.write(item) for item in value]
-    elif rule is not None and not isinstance(rule, Whole | Number):
-        value = rule.write(value)
-    # Such JSON is TOML, except that TOML wants DEL escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def open_trial(settings: Settings, names: RunNames) -> TrialBroker:
@@ -305,22 +285,25 @@ class BridgeFailed(PostdateError):
     """The bridge did not start, or ended by itself (exit code 1). The text ends with its last line of output."""
 
 
+def run_bridge() -> None:
+    """Do what ``postdate run`` does, with the settings on the standard input, and exit."""
+    settings: Settings = Handover().first()
+    sys.exit(run_daemon(settings, lambda: settings))
+
+
 class BridgeProcess:
-    """A ``postdate run`` with a temporary settings file, which holds secrets. Starts at once."""
+    """A ``postdate run`` that is handed its settings. Starts at once."""
 
     def __init__(self, settings: Settings) -> None:
         self._grace_s = settings.bridge.shutdown_grace / 1000
-        # Readable by its owner alone.
-        self._folder = tempfile.TemporaryDirectory(prefix="postdate-", ignore_cleanup_errors=True)
-        self._log = Path(self._folder.name) / "log"
-        file = Path(self._folder.name) / "postdate.toml"
-        file.write_text(as_toml(settings), encoding="utf-8")
-        # The file holds every setting. Routes in the user's environment would be added to them.
-        environ = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
-        command = python_command("bridge.cli", "main", str(os.getpid()), "run", "--config", str(file), first=_FIRST)
-        with self._log.open("wb") as log:
+        # Files without a name: the settings hold secrets.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (`stop` closes it)
+        command = python_command("bridge.lab.trial", "run_bridge", str(os.getpid()), first=_FIRST)
+        with tempfile.TemporaryFile() as handed:
+            handed.write(packed(settings))
+            handed.seek(0)
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and no shell
-                command, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, stdin=handed, stdout=self._log, stderr=self._log
             )
 
     @property
@@ -347,7 +330,7 @@ class BridgeProcess:
             time.sleep(_POLL_S)
 
     def stop(self) -> None:
-        """Stop the process gracefully, kill it if that takes too long, and delete its files. Idempotent."""
+        """Stop the process gracefully, kill it if that takes too long, and close its log. Idempotent."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -355,14 +338,13 @@ class BridgeProcess:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        self._folder.cleanup()
+        self._log.close()
 
     def _last_line(self) -> str:
-        try:
-            text = self._log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
-        except OSError:
-            text = ""
-        return text.rpartition("\n")[2] or "none"
+        # The process writes at the place of the same file descriptor, so nothing here may move it.
+        log = self._log.fileno()
+        end = os.pread(log, _TAIL_BYTES, max(0, os.fstat(log).st_size - _TAIL_BYTES))
+        return end.decode(errors="replace").strip().rpartition("\n")[2] or "none"
 
 
 # -- how it ends ------------------------------------------------------------------------------------------------------

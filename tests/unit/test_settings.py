@@ -18,7 +18,6 @@ from pydantic import ValidationError
 
 from bridge.core.errors import SettingsError
 from bridge.delay.header import KNOWN_DIALECTS, LEVELS_MS
-from bridge.lab.trial import as_toml
 from bridge.settings import Route, Settings, load, mask_url, require_routes
 from bridge.settings.mistakes import nearest
 from bridge.settings.names import dotted, leaves
@@ -69,9 +68,6 @@ class TestDefaults:
         assert settings.limits.max_delay == 365 * 86_400_000
         assert settings.headers.levels == LEVELS_MS
         assert settings.routes == {}
-
-    def test_the_defaults_obey_their_own_rules(self) -> None:
-        assert from_toml(as_toml(load(None, {}, ROUTE))).model_dump() == load(None, {}, ROUTE).model_dump()
 
     def test_settings_built_directly_do_not_look_into_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("LOG", '{"level": "debug"}')

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from bridge.core.errors import SettingsError
 from bridge.settings import Route, load
-from bridge.settings.names import dotted, is_secret, leaves, rule_of
-from bridge.settings.values import ListOf, Rule
+from bridge.settings.names import dotted, is_secret, leaves, leaves_of, rule_of
+from bridge.settings.values import ListOf, Number, Rule, Whole
 
 LEAVES = {dotted(path): field for path, field in leaves()}
 LEAVES |= {f"routes.orders.{name}": field for name, field in Route.model_fields.items()}
@@ -86,3 +89,24 @@ def test_the_environment_has_only_text_and_its_switches_and_lists_are_read_from_
 def test_every_setting_is_here() -> None:
     kinds: list[type[Rule] | FieldInfo] = [type(rule) for field in LEAVES.values() if (rule := rule_of(field))]
     assert len(kinds) + len(SWITCHES) == len(LEAVES)
+
+
+def in_toml(field: FieldInfo, value: Any) -> str:
+    """A setting as a file has it."""
+    rule = rule_of(field)
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
+    elif isinstance(rule, ListOf):
+        value = [rule.item.write(item) for item in value]
+    elif rule is not None and not isinstance(rule, Whole | Number):
+        value = rule.write(value)
+    return json.dumps(value)
+
+
+def test_the_defaults_obey_their_own_rules(empty_directory: Path) -> None:
+    settings = load(None, {}, {"routes.orders.intercept": "orders.delay", "routes.orders.deliver_to": "orders"})
+    file = empty_directory / "some.toml"
+    file.write_text(
+        "\n".join(f"{dotted(path)} = {in_toml(field, value)}" for path, field, value in leaves_of(settings))
+    )
+    assert load(file, {}).model_dump() == settings.model_dump()
