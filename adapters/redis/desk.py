@@ -64,7 +64,7 @@ class RedisDesk(RedisPast):
 
     async def open(self) -> None:
         """Check that the settings fit the store. Writes nothing. Raises ``StoreUnfit``."""
-        guard.judge_agreement(await guard.read_agreement(self._client, self._prefix), self._shards)
+        guard.judge_agreement(await guard.read_agreement(self._client, self._keys.store), self._shards)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class RedisDesk(RedisPast):
             else:
                 place = keys.due if state is State.PARKED else keys.dead
                 calls.append(keys.call("page", (start, end, begin, *args), set=place))
-        for reader, reply in zip(readers, await self._ask(calls), strict=True):
+        for reader, reply in zip(readers, await self._runner.all(calls), strict=True):
             reader.reached, reader.ended = (reply[1], reply[2]), not reply[2]
             fives = zip(*[iter(reply[3:])] * 5, strict=True)
             found = (self._row(message_id, state, *rest) for message_id, *rest in fives)
@@ -112,7 +112,7 @@ class RedisDesk(RedisPast):
 
     async def identity(self) -> str:
         """Return the key prefix and the id that the store was made with; without the id for one that was never used."""
-        agreed = await guard.read_agreement(self._client, self._prefix)
+        agreed = await guard.read_agreement(self._client, self._keys.store)
         return f"{self._prefix}:{agreed['id']:x}" if "id" in agreed else self._prefix
 
     async def stored(self) -> AsyncIterator[Stored]:
@@ -122,7 +122,7 @@ class RedisDesk(RedisPast):
         for keys in self._keys.shards:
             cursor, count = b"0", _PAGE_FIRST
             while True:
-                (reply,) = await self._ask([keys.call("scan", (cursor, count))])
+                reply = await self._runner.run(keys.call("scan", (cursor, count)))
                 cursor, size = reply[0], sum(map(len, reply[4::5]))
                 count = max(1, count // 2) if size > _SCAN_BYTES else min(2 * count, _PAGE_MAX)
                 for message_id, state, at, envelope, why in zip(*[iter(reply[1:])] * 5, strict=True):
@@ -142,7 +142,7 @@ class RedisDesk(RedisPast):
         by_shard = self._sorted(ids)
         calls = [self._keys.shards[shard].call("look", (payload_bytes, *some)) for shard, some in by_shard.items()]
         rows: dict[bytes, Row] = {}
-        for some, reply in zip(by_shard.values(), await self._ask(calls), strict=True):
+        for some, reply in zip(by_shard.values(), await self._runner.all(calls), strict=True):
             fives = zip(*[iter(reply[1:])] * 5, strict=True)
             for message_id, (state, at, size, head, why) in zip(some, fives, strict=True):
                 if state != b"none":
@@ -166,7 +166,7 @@ class RedisDesk(RedisPast):
         answers = dict.fromkeys(ids, Answer.NONE)
         for shard, some in self._batches(ids):
             keys = self._keys.shards[shard]
-            (reply,) = await self._ask([keys.call("reschedule", (keys.wake, due_ms, *some))])
+            reply = await self._runner.run(keys.call("reschedule", (keys.wake, due_ms, *some)))
             answers.update((message_id, Answer(word.decode())) for message_id, word in zip(some, reply, strict=True))
         return answers
 
@@ -174,8 +174,7 @@ class RedisDesk(RedisPast):
         retried = 0
         for shard, some in self._batches(ids):
             keys = self._keys.shards[shard]
-            (reply,) = await self._ask([keys.call("retry", (keys.wake, *some))])
-            retried += sum(reply)
+            retried += sum(await self._runner.run(keys.call("retry", (keys.wake, *some))))
         return retried
 
     async def lead(self, what: str, who: str, ttl_ms: int) -> bool:
@@ -218,7 +217,7 @@ class RedisDesk(RedisPast):
 
     async def stats(self) -> Stats:
         heads = [keys.call("heads", (_HEADS, _HEADS_BYTES)) for keys in self._keys.shards]
-        replies = await self._ask([*map(guard.count_call, self._keys.shards), *heads])
+        replies = await self._runner.all([*(keys.call("count", ()) for keys in self._keys.shards), *heads])
         counted, seen = replies[: self._shards], replies[self._shards :]
         ever: dict[str, int] = {}
         for reply in counted:
@@ -237,7 +236,7 @@ class RedisDesk(RedisPast):
             losses = await losses_of(self._client, self._keys)
             memory = await guard.memory_of(self._client)
             full = guard.refuses_writes(await guard.persistence_of(self._client))
-            made = await guard.read_agreement(self._client, self._prefix)
+            made = await guard.read_agreement(self._client, self._keys.store)
             each = await self._bytes_each([sum(reply[1:4]) for reply in counted])
         lost = guard.loss_in(made, now_ms, broker=self._broker)
         found = (full, lost, guard.nearly_full(memory), guard.many_dead(dead))
@@ -280,11 +279,11 @@ class RedisDesk(RedisPast):
 
     async def order(self, route: str, state: RouteState, by: Actor, reason: str) -> None:
         """Write the order, also while Redis is full."""
-        await self._ask([self._keys.call("order", (route, state.value, by.who, by.via, reason))])
+        await self._runner.run(self._keys.call("order", (route, state.value, by.who, by.via, reason)))
 
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
         calls = [keys.call("density", bounds_ms) for keys in self._keys.shards]
-        return [sum(some) for some in zip(*await self._ask(calls), strict=True)]
+        return [sum(some) for some in zip(*await self._runner.all(calls), strict=True)]
 
     async def _bytes_each(self, messages: Sequence[int]) -> int | None:
         """Return a message's size by Redis's estimate for the fullest shards. A managed service may refuse it."""
@@ -304,7 +303,7 @@ class RedisDesk(RedisPast):
 
     async def history_since_ms(self) -> int:
         """Return from which moment on the history is complete: what emptied the store took it, too."""
-        made = await guard.read_agreement(self._client, self._prefix)
+        made = await guard.read_agreement(self._client, self._keys.store)
         emptied_ms = made["lost_ms"] if "emptied" in made else 0
         return max(emptied_ms, await super().history_since_ms())
 

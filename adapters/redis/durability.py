@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from redis.asyncio import RedisCluster
 from redis.exceptions import ResponseError
 
 from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
 from adapters.redis.scripts import Wait
 from adapters.redis.sentinel import FollowingPool
+from adapters.redis.servers import servers
 from bridge.core.errors import StoreUnavailable, StoreUnfit
 
 #: Redis 7.0 has what the scripts need: flags=allow-oom, ZMSCORE, and PEXPIRE within scripts.
@@ -127,21 +127,18 @@ def too_few_replicas(server: Server, wanted: int) -> str:
 async def ask(client: Client) -> list[Server]:
     """Ask every server that holds data: the single one, or the cluster's primaries."""
     with store_errors():
-        if not isinstance(client, RedisCluster):
-            server = await _ask_one(client, "Redis", {})
-            if not isinstance(client.connection_pool, FollowingPool):
-                return [server]
-            minimum = await _config(client, "min-replicas-to-write", {})
-            return [server._replace(sentinel=True, min_replicas=None if minimum is None else int(minimum))]
-        await client.initialize()
-        return [
-            await _ask_one(client, f"the Redis Cluster node {node.name}", {"target_nodes": node})
-            for node in client.get_primaries()
+        found = [
+            await _ask_one(client, f"the Redis Cluster node {name}" if name else "Redis", where)
+            for name, where in (await servers(client)).items()
         ]
+        if isinstance(getattr(client, "connection_pool", None), FollowingPool):
+            minimum = await _config(client, "min-replicas-to-write", {})
+            found = [found[0]._replace(sentinel=True, min_replicas=None if minimum is None else int(minimum))]
+        return found
 
 
 async def _ask_one(client: Any, name: str, where: Mapping[str, Any]) -> Server:
-    info = _single(await client.info("everything", **where) if not where else await client.info(**where))
+    info = await client.info("everything", **where)
     if info.get("loading"):  # and meanwhile it reports no append-only file
         raise StoreUnavailable(f"{name} is loading its data")
     major, minor, *_ = (*(int(part) for part in str(info["redis_version"]).split(".")), 0)
@@ -161,16 +158,8 @@ async def _ask_one(client: Any, name: str, where: Mapping[str, Any]) -> Server:
 
 async def _config(client: Any, name: str, where: Mapping[str, Any]) -> str | None:
     try:
-        answer = _single(await client.config_get(name, **where))
+        answer = await client.config_get(name, **where)
     except ResponseError:
         return None
-    value = answer.get(name)
+    value = answer.get(name.encode(), answer.get(name))
     return value.decode() if isinstance(value, bytes) else cast("str | None", value)
-
-
-def _single(answer: Any) -> dict[str, Any]:
-    """Return the plain reply. For some calls a cluster client returns {node: reply} instead."""
-    values = list(answer.values()) if isinstance(answer, dict) else []
-    if len(values) == 1 and isinstance(values[0], dict) and "redis_version" not in answer:
-        return cast("dict[str, Any]", values[0])
-    return {key.decode() if isinstance(key, bytes) else key: value for key, value in answer.items()}

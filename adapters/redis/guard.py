@@ -20,9 +20,9 @@ import structlog
 
 from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
-from adapters.redis.keys import ShardKeys, StoreKeys
+from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
-from adapters.redis.scripts import Call
+from adapters.redis.servers import servers
 from adapters.redis.steps import ClockSteps
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable, StoreUnfit
@@ -83,7 +83,7 @@ class Seen(NamedTuple):
 
 
 def seen_in(replies: Sequence[Sequence[Any]]) -> Seen:
-    """Return what the replies of ``count_call`` tell. Pure."""
+    """Return what the replies of ``lua/desk/count.lua`` tell. Pure."""
     moments_ms = [reply[0] // 1000 for reply in replies] + [reply[5] for reply in replies if reply[5] >= 0]
     return Seen(min(moments_ms, default=0), sum(reply[6] + reply[7] for reply in replies))
 
@@ -162,11 +162,10 @@ def _pairs(rows: Mapping[bytes, bytes] | list[bytes]) -> dict[str, int]:
     return {key.decode(): int(value) for key, value in pairs}
 
 
-async def read_agreement(client: Client, prefix: str) -> dict[str, int]:
+async def read_agreement(client: Any, key: str) -> dict[str, int]:
     """Return what the store was made with; empty for one that was never used. Raises ``StoreUnavailable``."""
-    untyped: Any = client
     with store_errors():
-        return _pairs(await untyped.hgetall(StoreKeys(prefix, 0, "").store))
+        return _pairs(await client.hgetall(key))
 
 
 # -- the room ----------------------------------------------------------------------------------------------------------
@@ -198,32 +197,21 @@ def many_dead(count: int) -> str:
 
 async def memory_of(client: Any) -> list[ServerMemory]:
     """Return the memory of every server that holds data. Raises what redis-py raises."""
-    if not hasattr(client, "get_primaries"):
-        return [_memory_of("Redis", await client.info("memory"))]
-    found = []
-    for node in client.get_primaries():
-        info = await client.info("memory", target_nodes=node)
-        found.append(_memory_of(str(node.name), info if "used_memory" in info else next(iter(info.values()))))
-    return found
+    found = {name: await client.info("memory", **where) for name, where in (await servers(client)).items()}
+    return [
+        ServerMemory(name or "Redis", int(info.get("used_memory", 0)), int(info.get("maxmemory", 0)))
+        for name, info in found.items()
+    ]
 
 
 async def run_ids(client: Any) -> set[str]:
     """Return the id of the present run of every server that holds data. Raises what redis-py raises."""
-    if not hasattr(client, "get_primaries"):
-        return {str((await client.info("server")).get("run_id"))}
-    found = [await client.info("server", target_nodes=node) for node in client.get_primaries()]
-    return {str((info if "run_id" in info else next(iter(info.values()))).get("run_id")) for info in found}
+    return {str((await client.info("server", **where)).get("run_id")) for where in (await servers(client)).values()}
 
 
 async def persistence_of(client: Any) -> Mapping[str, Any]:
     """Return what a single server says about its files; nothing for a Cluster. Raises what redis-py raises."""
-    if hasattr(client, "get_primaries"):
-        return {}
-    return dict(await client.info("persistence"))
-
-
-def _memory_of(server: str, info: Mapping[str, Any]) -> ServerMemory:
-    return ServerMemory(server, int(info.get("used_memory", 0)), int(info.get("maxmemory", 0)))
+    return dict(await client.info("persistence")) if "" in await servers(client) else {}
 
 
 # -- the guard ---------------------------------------------------------------------------------------------------------
@@ -297,7 +285,7 @@ class StoreGuard:
         """Return a mark for every shard that answers, the store's clock (0 if none answers), by how much it stepped
         (ms), and what the look tells of a loss after it."""
         sent = time.monotonic()
-        replies = await self._runner.many([count_call(keys) for keys in self._keys.shards])
+        replies = await self._runner.many([keys.call("count", ()) for keys in self._keys.shards])
         received = time.monotonic()
         answers = {n: reply for n, reply in enumerate(replies) if not isinstance(reply, StoreUnavailable)}
         now_ms = max((reply[0] // 1000 for reply in answers.values()), default=0)
@@ -306,9 +294,7 @@ class StoreGuard:
         return {n: _mark(reply) for n, reply in answers.items()}, now_ms, by_ms, seen_in(list(answers.values()))
 
     async def _read(self) -> dict[str, int]:
-        client: Any = self._client
-        with store_errors():
-            return _pairs(await client.hgetall(self._keys.store))
+        return await read_agreement(self._client, self._keys.store)
 
     async def _write(
         self, gone: int = -1, emptied: bool = False, earlier: Mapping[str, int] = MappingProxyType({})
@@ -328,18 +314,13 @@ class StoreGuard:
         return self._full
 
 
-def count_call(keys: ShardKeys) -> Call:
-    """Return the call that counts a shard (``lua/desk/count.lua``)."""
-    return keys.call("count", ())
-
-
 def counts_in(reply: Sequence[Any]) -> dict[bytes, int]:
-    """Return the totals and the counts by route from the reply of ``count_call``."""
+    """Return the totals and the counts by route from the reply of ``lua/desk/count.lua``."""
     return {name: int(value) for name, value in zip(reply[8::2], reply[9::2], strict=True)}
 
 
 def route_counts(reply: Sequence[Any]) -> dict[tuple[str, str], int]:
-    """Return the counts by state and route from the reply of ``count_call``; parked includes claimed.
+    """Return the counts by state and route from that reply; parked includes claimed.
 
     A message deleted by hand stays counted. So no route counts more than the shard has.
     """
@@ -354,7 +335,7 @@ def route_counts(reply: Sequence[Any]) -> dict[tuple[str, str], int]:
 
 
 def held_since_ms(reply: Sequence[Any]) -> dict[str, int]:
-    """Return for each route with held messages a moment before which none was due, from the reply of ``count_call``."""
+    """Return for each route with held messages a moment before which none was due, from that reply."""
     head = b"\0held_ms\0"
     moments = counts_in(reply).items()
     return {

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
-
-from redis.asyncio import RedisCluster
 
 from adapters.redis.connect import close, connect
 from adapters.redis.errors import store_errors
 from adapters.redis.keys import ShardKeys, StoreKeys
+from adapters.redis.servers import observe, servers
 from bridge.core.clock import StoreClock
 from bridge.lab.ports import StoredMessage
 from bridge.parking.envelope import unseal
@@ -32,10 +30,7 @@ class TrialStore:
 
     async def look_at_clock(self) -> None:
         """Observe the store's clock once."""
-        sent = time.monotonic()
-        with store_errors():
-            seconds, microseconds = await self._client.time()
-        self._clock.observe(sent, time.monotonic(), int(seconds) * 1_000_000 + int(microseconds))
+        await observe(self._client, self._clock)
 
     async def version(self) -> str:
         """Name and version of the server, such as "Redis 7.0.15"."""
@@ -94,7 +89,4 @@ class TrialStore:
     async def _info(self) -> list[dict[str, Any]]:
         """INFO of every server that holds data."""
         with store_errors():
-            if not isinstance(self._client, RedisCluster):
-                return [await self._client.info()]
-            answer = await self._client.info(target_nodes=RedisCluster.PRIMARIES)
-            return [answer] if "redis_version" in answer else list(answer.values())
+            return [await self._client.info(**where) for where in (await servers(self._client)).values()]

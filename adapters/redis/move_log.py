@@ -16,7 +16,6 @@ from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
-from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import JournalEntry, LoggedMoves, StoreMove, Written
 from bridge.parking.envelope import due_in
 from bridge.parking.identity import ID_BYTES, ids_by_shard
@@ -131,17 +130,9 @@ class RedisMoves:
         by_shard = ids_by_shard(ids)
         calls = [self._keys[shard].call("look", (0, *some)) for shard, some in by_shard.items()]
         found: set[bytes] = set()
-        for some, reply in zip(by_shard.values(), await self._runner.many(calls), strict=True):
-            if isinstance(reply, StoreUnavailable):
-                raise reply
+        for some, reply in zip(by_shard.values(), await self._runner.all(calls), strict=True):
             found.update(message_id for message_id, state in zip(some, reply[1::5], strict=True) if state != b"none")
         return found
-
-
-def _parts(name: bytes) -> tuple[int, int]:
-    """Return the moment (ms) and the number of an entry."""
-    at_ms, number = name.split(b"-")
-    return int(at_ms), int(number)
 
 
 def _place(at_ms: int, number: int) -> int:
@@ -157,7 +148,7 @@ def _name(place: int) -> str:
 
 
 def _move(name: bytes, facts: dict[bytes, bytes]) -> StoreMove:
-    at_ms, number = _parts(name)
+    at_ms, number = map(int, name.split(b"-"))
     move, ids, value = facts[b"m"].decode(), facts[b"i"], facts[b"v"].decode("utf-8", "replace")
     return StoreMove(
         [ids[at : at + ID_BYTES] for at in range(0, len(ids), ID_BYTES)],

@@ -12,8 +12,7 @@ from adapters.redis.connect import Client
 from adapters.redis.errors import store_errors
 from adapters.redis.keys import HOURS_MS, SLOTS_MS, StoreKeys
 from adapters.redis.runner import Runner
-from adapters.redis.scripts import Call
-from bridge.core.errors import StoreUnavailable
+from adapters.redis.servers import time_us
 from bridge.desk.past import (
     AUDIT_MAX,
     HOUR_MS,
@@ -67,9 +66,7 @@ class RedisPast:
         self.limits = limits
 
     async def now_ms(self) -> int:
-        with store_errors():
-            seconds, microseconds = await self._client.time()
-        return int(seconds) * 1000 + int(microseconds) // 1000
+        return await time_us(self._client) // 1000
 
     async def history(self, wanted: PastFilter, after: PastCursor | None = None) -> AsyncIterator[HistoryRow]:
         """Merge the shards by the end of their messages, reading each in pages as they are needed."""
@@ -112,7 +109,7 @@ class RedisPast:
             calls.append(self._keys.shards[reader.shard].call("history", args))
             reader.page = min(reader.page * 4, _PAGE_MAX)
         rows: list[HistoryRow] = []
-        for reader, reply in zip(readers, await self._ask(calls), strict=True):
+        for reader, reply in zip(readers, await self._runner.all(calls), strict=True):
             reader.newest = b"(" + reply[0] if reply[0] else b""
             reader.bound_ms = int(reply[0].partition(b"-")[0]) + _CLOCK_MS if reply[0] else float("-inf")
             for piece in reply[2::2]:
@@ -182,13 +179,6 @@ class RedisPast:
     async def remember_parked(self, key: bytes, request: Remembered, ttl_ms: int) -> None:
         with store_errors():
             await self._client.set(self._keys.once(key), _packed(request), px=ttl_ms)
-
-    async def _ask(self, calls: Sequence[Call]) -> list[Any]:
-        replies = await self._runner.many(calls)
-        for reply in replies:
-            if isinstance(reply, StoreUnavailable):
-                raise reply
-        return replies
 
 
 def _packed(request: Remembered) -> bytes:

@@ -25,10 +25,15 @@ class Runner:
 
     async def run(self, call: Call, wait: Wait | None = None) -> Any:
         """Return the reply of one script. Raises ``StoreUnavailable``."""
-        reply = (await self.many((call,), wait))[0]
-        if isinstance(reply, StoreUnavailable):
-            raise reply
-        return reply
+        return (await self.all((call,), wait))[0]
+
+    async def all(self, calls: Sequence[Call], wait: Wait | None = None) -> list[Any]:
+        """Return the reply of each script, in the same order. Raises the first ``StoreUnavailable`` among them."""
+        replies = await self.many(calls, wait)
+        for reply in replies:
+            if isinstance(reply, StoreUnavailable):
+                raise reply
+        return replies
 
     async def many(self, calls: Sequence[Call], wait: Wait | None = None) -> list[Any]:
         """Return the reply of each script, or the ``StoreUnavailable`` it failed with, in the same order.

@@ -20,6 +20,7 @@ from adapters.redis.keys import StoreKeys
 from adapters.redis.move_log import RedisMoves
 from adapters.redis.runner import Runner
 from adapters.redis.scripts import Call, Wait
+from adapters.redis.servers import observe
 from adapters.redis.tiers import RedisTiers, parked_in
 from bridge.core import ports
 from bridge.core.clock import StoreClock
@@ -68,7 +69,8 @@ class RedisStore:
         self._limits = limits
         self.instance = instance
         self.clock = clock
-        self._client = client
+        #: The connections, for a desk of the same store, too.
+        self.client: Any = client
         self._runner = Runner(client)
         self._keys = StoreKeys(prefix, shards, instance)
         self._guard = StoreGuard(client, self._runner, self._keys, clock)
@@ -87,11 +89,6 @@ class RedisStore:
         #: The clock of the server that keeps the list of instances. In a Cluster the others may differ from it.
         self._meetings = StoreClock()
 
-    @property
-    def client(self) -> Client:
-        """The connections, for a desk of the same store."""
-        return self._client
-
     async def open(self, durability: str, replicas: int, timeout_ms: int) -> tuple[str, ...]:
         """Check the server and agree with it on shards and format. Return the warnings.
 
@@ -100,7 +97,7 @@ class RedisStore:
         """
         self._timeout_us = timeout_ms * 1000
         wait_ms = max(1, timeout_ms // 2)  # a failed wait must answer before the client's timeout
-        verdicts = [judge(server, durability, replicas, wait_ms) for server in await ask(self._client)]
+        verdicts = [judge(server, durability, replicas, wait_ms) for server in await ask(self.client)]
         self._wait = next((verdict.wait for verdict in verdicts if verdict.wait), None)
         await self._guard.agree()
         await self.look_at_clock()
@@ -118,14 +115,10 @@ class RedisStore:
         return b"%d" % self._guard.secret
 
     async def look_at_clock(self) -> None:
-        client: Any = self._client
-        sent = time.monotonic()
-        with store_errors():
-            seconds, microseconds = await client.time()
-        self.clock.observe(sent, time.monotonic(), int(seconds) * 1_000_000 + int(microseconds))
+        await observe(self.client, self.clock)
 
     async def close(self) -> None:
-        await close(self._client)
+        await close(self.client)
 
     # -- parking ---------------------------------------------------------------------------------------------------
 
@@ -182,10 +175,9 @@ class RedisStore:
         return tuple(await self._runner.run(self._keys.shards[shard].call("reject", args), self._wait))
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
-        client: Any = self._client
         logs = list({log for log, _ in origins})
         with store_errors():
-            values = await client.hmget(self._keys.shards[shard].offsets, [*logs, *(log + _OWED for log in logs)])
+            values = await self.client.hmget(self._keys.shards[shard].offsets, [*logs, *(log + _OWED for log in logs)])
         marks = {log: int(value or 0) for log, value in zip(logs, values, strict=False)}
         owed = {
             (log, offset)
@@ -195,9 +187,8 @@ class RedisStore:
         return {(log, offset) for log, offset in origins if offset < marks[log]} - owed
 
     async def firsts(self, shard: int, logs: Sequence[bytes]) -> dict[bytes, int]:
-        client: Any = self._client
         with store_errors():
-            values = await client.hmget(self._keys.shards[shard].offsets, [log + _FIRST for log in logs])
+            values = await self.client.hmget(self._keys.shards[shard].offsets, [log + _FIRST for log in logs])
         return {log: int(value) for log, value in zip(logs, values, strict=True) if value is not None}
 
     async def mark_done(self, shard: int, origins: Sequence[Origin]) -> None:
@@ -210,25 +201,22 @@ class RedisStore:
 
     async def recent(self, shard: int) -> list[bytes]:
         """Return the recent list without the running number of each entry."""
-        client: Any = self._client
         with store_errors():
-            entries = await client.lrange(self._keys.shards[shard].recent, 0, -1)
+            entries = await self.client.lrange(self._keys.shards[shard].recent, 0, -1)
         return [entry[8:] for entry in entries]
 
     # -- by key -----------------------------------------------------------------------------------------------------
 
     async def find(self, fields: Sequence[bytes]) -> dict[bytes, ports.Found]:
-        client: Any = self._client
         with store_errors():
-            rows = await asyncio.gather(*(client.hmget(keys.index, fields) for keys in self._keys.shards))
+            rows = await asyncio.gather(*(self.client.hmget(keys.index, fields) for keys in self._keys.shards))
         return {field: _found(values) for field, values in zip(fields, zip(*rows, strict=True), strict=True)}
 
     async def parked(self, ids: Sequence[bytes]) -> set[bytes]:
-        client: Any = self._client
         found: set[bytes] = set()
         with store_errors():
             for shard, some in ids_by_shard(ids).items():
-                scores = await client.zmscore(self._keys.shards[shard].due, some)
+                scores = await self.client.zmscore(self._keys.shards[shard].due, some)
                 found.update(i for i, score in zip(some, scores, strict=True) if score is not None)
         return found
 
@@ -239,9 +227,7 @@ class RedisStore:
         first = (int(dead_too), *self._limits, int(replaced), reason)
         calls = [self._keys.shards[shard].call("cancel", (*first, *some)) for shard, some in by_shard.items()]
         words: dict[bytes, str] = {}
-        for some, reply in zip(by_shard.values(), await self._runner.many(calls), strict=True):
-            if isinstance(reply, StoreUnavailable):
-                raise reply
+        for some, reply in zip(by_shard.values(), await self._runner.all(calls), strict=True):
             words.update(zip(some, (word.decode() for word in reply), strict=True))
         return words
 
@@ -402,9 +388,8 @@ class RedisStore:
 
     async def parked_by_route(self, routes: Sequence[str]) -> dict[str, int]:
         fields = [b"\0%b\0%b" % (state, route.encode()) for route in routes for state in (b"parked", b"cold")]
-        client: Any = self._client
         with store_errors():
-            found = await asyncio.gather(*(client.hmget(keys.counts, fields) for keys in self._keys.shards))
+            found = await asyncio.gather(*(self.client.hmget(keys.counts, fields) for keys in self._keys.shards))
         return {
             route: sum(int(number or 0) for counts in found for number in counts[2 * n : 2 * n + 2])
             for n, route in enumerate(routes)
@@ -422,9 +407,8 @@ class RedisStore:
             await self._sum(wanted, (shard.call("hand_over", (self.instance, shard.wake)) for shard in keys))
 
     async def orders(self) -> RouteOrders:
-        client: Any = self._client
         with store_errors():
-            return orders_in((await client.hgetall(self._keys.orders)).items())
+            return orders_in((await self.client.hgetall(self._keys.orders)).items())
 
     async def meet(self, ttl_ms: int, able: bool, health: str) -> ports.Met:
         sent = time.monotonic()
@@ -447,9 +431,8 @@ class RedisStore:
 
     async def listen(self, heard: Callable[[int, int], None]) -> None:
         shards = {keys.wake.encode(): shard for shard, keys in enumerate(self._keys.shards)}
-        client: Any = self._client
         with store_errors():
-            async with client.pubsub(ignore_subscribe_messages=True) as pubsub:
+            async with self.client.pubsub(ignore_subscribe_messages=True) as pubsub:
                 await pubsub.subscribe(*shards)
                 while True:
                     message = await pubsub.get_message(timeout=_LISTEN_S)
@@ -477,7 +460,7 @@ class RedisStore:
         if not errors:
             return sum(replies)
         error = next(iter(errors.values()))
-        if not isinstance(self._client, Cluster) or len(errors) == self.shards:
+        if not isinstance(self.client, Cluster) or len(errors) == self.shards:
             raise error
         worked = sum(reply for reply in replies if not isinstance(reply, StoreUnavailable))
         raise ShardsUnavailable(str(error), frozenset(errors), worked) from error

@@ -12,8 +12,8 @@ from adapters.redis.errors import store_errors
 from adapters.redis.instances import instances_of
 from adapters.redis.keys import StoreKeys
 from adapters.redis.runner import Runner
+from adapters.redis.servers import time_us
 from adapters.redis.steps import step_in
-from bridge.core.errors import StoreUnavailable
 from bridge.desk.leftovers import Inspection, Remains
 from bridge.settings import Redis
 
@@ -24,12 +24,11 @@ async def inspect(settings: Redis) -> Inspection:
     try:
         servers = await ask(client)
         verdicts = [judge(server, settings.durability, settings.replicas, settings.timeout) for server in servers]
-        made = await guard.read_agreement(client, settings.key_prefix)
-        guard.judge_agreement(made, settings.shards)
         keys = StoreKeys(settings.key_prefix, settings.shards, "")
+        made = await guard.read_agreement(client, keys.store)
+        guard.judge_agreement(made, settings.shards)
+        now_ms = await time_us(client) // 1000
         with store_errors():
-            seconds, microseconds = await client.time()
-            now_ms = int(seconds) * 1000 + int(microseconds) // 1000
             instances = len((await instances_of(client, keys, now_ms))[0])
             dead = sum([await client.zcard(shard.dead) for shard in keys.shards])
             room = guard.nearly_full(await guard.memory_of(client))
@@ -56,16 +55,12 @@ async def remains(settings: Redis) -> Remains:
 
 async def count(client: Any, settings: Redis) -> Remains:
     """Do the same with a client that is open."""
-    made = await guard.read_agreement(client, settings.key_prefix)
+    keys = StoreKeys(settings.key_prefix, settings.shards, "")
+    made = await guard.read_agreement(client, keys.store)
     if not made:
         return Remains(0, 0, {})
     guard.judge_agreement(made, settings.shards)
-    replies = await Runner(client).many(
-        list(map(guard.count_call, StoreKeys(settings.key_prefix, settings.shards, "").shards))
-    )
-    for reply in replies:
-        if isinstance(reply, StoreUnavailable):
-            raise reply
+    replies = await Runner(client).all([shard.call("count", ()) for shard in keys.shards])
     parked: Counter[str] = Counter()
     cold = 0
     for reply in replies:

@@ -256,13 +256,13 @@ async def test_a_loss_is_seen_at_the_next_look_and_the_agreement_is_written_agai
     await park(store, *(await rig.overdue(3)))
     for opened in (store, other):
         assert set((await opened.look()).values()) == {""}
-    made = await read_agreement(rig.client, "emptied")
+    made = await read_agreement(rig.client, "{emptied}:store")
     await rig.client.flushall()
     for opened in (store, other):
         assert (await opened.look())[Subject("store", "contents")].endswith(
             "Messages lost: about 3, with those that were being sent"
         )
-    assert made.items() <= (await read_agreement(rig.client, "emptied")).items()
+    assert made.items() <= (await read_agreement(rig.client, "{emptied}:store")).items()
     await rig.client.hset("{emptied}:store", "shards", SHARDS + 1)
     with pytest.raises(StoreUnfit, match=r"made with 5 shards and redis.shards is 4"):
         await store.look()
@@ -329,7 +329,7 @@ async def test_another_store_at_the_same_address_is_seen(start_redis: StartRedis
     assert (await store.look())[Subject("store", "contents")].endswith(
         "Messages lost: about 2, with those that were being sent"
     )
-    assert (await read_agreement(rig.client, "foreign"))["id"] == 1
+    assert (await read_agreement(rig.client, "{foreign}:store"))["id"] == 1
     await rig.close()
 
 

@@ -27,7 +27,7 @@ async def noted(rig: RedisRig, store: RedisStore, key_prefix: str, by_ms: int) -
     """What is noted after an instance has seen this step."""
     store._guard._steps._clock.observe = lambda *_: by_ms * 1000  # type: ignore[method-assign]
     await store.look()
-    return step_in(await read_agreement(rig.client, key_prefix), await rig.now_ms())
+    return step_in(await read_agreement(rig.client, f"{{{key_prefix}}}:store"), await rig.now_ms())
 
 
 async def test_a_step_forward_counts_what_became_due_by_it_wherever_that_is_now(rig: RedisRig, key_prefix: str) -> None:

@@ -29,7 +29,7 @@ def said(url: str, **more: str) -> str:
         settings = RedisSettings.model_validate({"url": url, "connect_timeout": "10s", "timeout": "10s", **more})
         client = connect(settings)
         try:
-            await read_agreement(client, "postdate")
+            await read_agreement(client, "{postdate}:store")
         except StoreUnavailable as error:
             return str(error)
         finally:
