@@ -17,7 +17,7 @@ from bridge.core.journal import (
     Written,
 )
 from bridge.core.message import Origin
-from bridge.parking.envelope import UnopenedEnvelope, plain_key, unseal
+from bridge.parking.envelope import contents, plain_key
 from bridge.parking.identity import arrival_of, shard_of
 
 
@@ -228,18 +228,14 @@ def _unknown(message_id: bytes) -> JournalMessage:
 
 
 def _row_of(entry: JournalEntry) -> _JournalRow:
-    try:
-        opened = unseal(entry.envelope)
-        due_ms, arrived_ms, route, key = opened.due_ms, opened.arrived_ms, opened.route, opened.key
-    except UnopenedEnvelope:
-        due_ms, arrived_ms, route, key = 0, 0, "", b""
+    opened = contents(entry.envelope)
     state = Written.WAITING if entry.dead is None else Written.DEAD
     message = JournalMessage(
         entry.id,
-        route,
-        plain_key(key),
-        entry.due_ms or due_ms,
-        arrived_ms,
+        opened.route,
+        plain_key(opened.key),
+        entry.due_ms or opened.due_ms,
+        opened.arrived_ms,
         state,
         entry.dead or "",
         None,

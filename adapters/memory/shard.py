@@ -20,17 +20,16 @@ from bridge.core.ports import FIRST_HELD, Batch, HeldStep, LetGo, Parked
 from bridge.core.state import Guard, State, follow
 from bridge.parking.envelope import (
     VERSION,
-    UnopenedEnvelope,
+    contents,
+    due_in,
     index_field,
     plain_key,
     route_in,
     tries_and_reached,
-    unseal,
 )
 from bridge.parking.history import NO_HISTORY, HistoryLimits, HistoryRow, PastState
 from bridge.parking.identity import ID_BYTES
 
-_DUE = struct.Struct(">Q")
 _DUE_AND_TRIES = struct.Struct(">QH")
 _ENTRY_BYTES = 28
 #: The recent list is trimmed with every eighth piece.
@@ -39,11 +38,6 @@ _TRIM_EVERY = 8
 TOKEN_MS = 3_600_000
 #: How long a name holds others up after its moment.
 _LINE_KEPT_MS = 60_000
-
-
-def _due_ms(envelope: bytes) -> int:
-    """Return the due moment, which every version writes to the same place; 0 for a damaged envelope."""
-    return int(_DUE.unpack_from(envelope, 1)[0]) if len(envelope) > _DUE.size else 0
 
 
 def _with(envelope: bytes, due_ms: int | None, tries: int | None) -> bytes:
@@ -60,23 +54,12 @@ def _with(envelope: bytes, due_ms: int | None, tries: int | None) -> bytes:
 
 def refused_member(message_id: bytes, envelope: bytes) -> bytes:
     """Return a message as ``lua/include/refused.lua`` writes it."""
-    return route_in(envelope) + b"\0" + _DUE.pack(_due_ms(envelope)) + message_id
-
-
-def _reached(envelope: bytes) -> int:
-    """Return the destinations that confirmed the message; 0 where the envelope does not say it."""
-    try:
-        return unseal(envelope).reached
-    except UnopenedEnvelope:
-        return 0
+    return route_in(envelope) + b"\0" + due_in(envelope).to_bytes(8, "big") + message_id
 
 
 def field_of(envelope: bytes) -> bytes | None:
     """Return the field of the key index; None without a key."""
-    try:
-        opened = unseal(envelope)
-    except UnopenedEnvelope:
-        return None
+    opened = contents(envelope)
     return index_field(opened.route.encode(), opened.key) if opened.key else None
 
 
@@ -314,7 +297,7 @@ class Shard:
             if not self._holds(member):
                 continue
             envelope = self.messages[message_id]
-            due_ms = _due_ms(envelope) if wait_ms is None else self.now_ms() + wait_ms
+            due_ms = due_in(envelope) if wait_ms is None else self.now_ms() + wait_ms
             self._move("release", message_id, Guard.LEASED, due_ms, member)
             self.messages[message_id] = _with(envelope, None, tries)
             if reason:
@@ -329,7 +312,7 @@ class Shard:
             return False
         message_id = member[:ID_BYTES]
         envelope = self.messages[message_id]
-        self._move("hold", message_id, Guard.LEASED, HELD_MS + _due_ms(envelope), member)
+        self._move("hold", message_id, Guard.LEASED, HELD_MS + due_in(envelope), member)
         self._route_add("held", route_in(envelope), 1)
         if reason:
             self._refuse(message_id, envelope, reason)
@@ -398,7 +381,7 @@ class Shard:
             self.claimed |= {member: latest_ms for member, ends_ms in self.claimed.items() if ends_ms > latest_ms}
         dues_ms = []
         for member in filter(self._holds, members):
-            dues_ms.append(_due_ms(self.messages[member[:ID_BYTES]]))
+            dues_ms.append(due_in(self.messages[member[:ID_BYTES]]))
             self._move("recover", member[:ID_BYTES], Guard.LAPSED, dues_ms[-1], member)
         self.counts["recovered"] += len(dues_ms)
         self.refused = {entry for entry in self.refused if entry[-ID_BYTES:] in self.messages}
@@ -413,7 +396,7 @@ class Shard:
             return False
         self._move("retry", message_id, Guard.ASKED, self.now_ms())
         envelope = self.messages[message_id]
-        self.messages[message_id] = _with(envelope, self.now_ms(), tries_and_reached(0, _reached(envelope)))
+        self.messages[message_id] = _with(envelope, self.now_ms(), tries_and_reached(0, contents(envelope).reached))
         self.why.pop(message_id, None)
         route = route_in(self.messages[message_id])
         self._route_add("dead", route, -1)
@@ -480,22 +463,19 @@ class Shard:
 
     def _note(self, state: PastState, message_id: bytes, reason: str = "") -> None:
         envelope = self.messages[message_id]
-        try:
-            due_ms, tries, arrived_ms, route, key, _, payload, _ = unseal(envelope)
-        except UnopenedEnvelope:
-            due_ms, tries, arrived_ms, route, key, payload = _due_ms(envelope), 0, 0, "", b"", envelope
+        opened = contents(envelope)
         row = HistoryRow(
             message_id,
-            route,
-            plain_key(key),
+            opened.route,
+            plain_key(opened.key),
             state,
-            arrived_ms,
-            due_ms,
+            opened.arrived_ms,
+            due_in(envelope),
             None,
             None,
             self.now_ms(),
-            tries,
-            len(payload),
+            opened.tries,
+            len(opened.payload),
             reason,
         )
         self.record([row], self.limits.most)

@@ -14,7 +14,7 @@ from adapters.redis.runner import Runner
 from bridge.core.clock import StoreClock
 from bridge.delay.duration import write_moment
 from bridge.desk.clock_step import STEP_NEWS_MS, ClockStep
-from bridge.parking.envelope import UnopenedEnvelope, unseal
+from bridge.parking.envelope import contents
 from bridge.parking.identity import arrived_ms_of
 
 log = structlog.get_logger("postdate")
@@ -103,14 +103,6 @@ class ClockSteps:
                     ids = [message_id for message_id in page if from_ms <= arrived_ms_of(message_id) < to_ms]
                     for at in range(0, len(ids), _LOOK):
                         found = await self._runner.run(keys.call("look", (0, *ids[at : at + _LOOK])))
-                        count += sum(from_ms <= _arrived_ms(head) < to_ms for head in found[4::5])
+                        count += sum(from_ms <= contents(head).arrived_ms < to_ms for head in found[4::5])
                     place, read = place + _PAGE, read + len(page)
         return count
-
-
-def _arrived_ms(head: bytes) -> int:
-    """Return when the message of an envelope arrived, 0 for one that cannot be opened."""
-    try:
-        return unseal(head).arrived_ms
-    except UnopenedEnvelope:
-        return 0

@@ -31,7 +31,7 @@ from bridge.core.journal import (
 )
 from bridge.core.ports import ParkingStore
 from bridge.desk.protocol import Desk
-from bridge.parking.envelope import UnopenedEnvelope, unseal, with_due
+from bridge.parking.envelope import contents, with_due
 from bridge.parking.identity import arrived_ms_of, shard_of
 from bridge.pipeline.move_tail import MoveTail
 from bridge.pipeline.putback import BATCH, BATCH_BYTES, RATE, Fate, Overdue, Pace, PutBack, Restorable
@@ -282,10 +282,6 @@ class Restorer:
 
 def _returning(row: JournalMessage) -> Restorable:
     """Return a row as it is put back. Pure."""
-    try:
-        key = unseal(row.envelope).key
-    except UnopenedEnvelope:
-        key = b""
     dead = (row.reason or "unknown") if row.state is Written.DEAD else ""
     envelope = with_due(row.envelope, row.due_ms)
-    return Restorable(row.id, row.route.encode(), row.due_ms, row.due_ms, key, envelope, dead)
+    return Restorable(row.id, row.route.encode(), row.due_ms, row.due_ms, contents(row.envelope).key, envelope, dead)
