@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from enum import Enum
 from functools import partial
 from math import ceil, isfinite
@@ -92,8 +91,6 @@ class HeaderRules:
     ``dialects``: names beyond postdate's own, in any order. ``binary``: a number may also be eight bytes.
     ``binary_setting``: the name of that setting, where there is one. ``round_timestamps``: a timestamp in seconds was
     cut, and its moment may be up to 999 ms later.
-
-    Raises ValueError for an unknown dialect (with the nearest known one), no levels, or a limit that is not positive.
     """
 
     dialects: tuple[str, ...] = ()
@@ -106,11 +103,6 @@ class HeaderRules:
     plan: tuple[tuple[str, _Reader, bool], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in sorted(set(self.dialects) - set(_DIALECTS)):
-            near = get_close_matches(name, KNOWN_DIALECTS, 1, 0)[0]
-            raise ValueError(f"{quoted(name)} is not a dialect that postdate knows, {near} is")
-        if not self.levels_ms or min(*self.levels_ms, self.max_delay_ms) < 1:
-            raise ValueError("there must be at least one level, and each level and the limit must be 1 ms or more")
         kinds = _OWN | {name: kind for name, kind in _DIALECTS.items() if name in self.dialects}
         moment = partial(_moment, _CUT_MS if self.round_timestamps else 0)
         readers = _READERS | {Kind.LEVEL: partial(_level, self.levels_ms), Kind.MOMENT: moment}

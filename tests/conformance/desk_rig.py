@@ -23,10 +23,11 @@ from bridge.desk.past import PastCursor, PastFilter
 from bridge.desk.protocol import Desk, Desks
 from bridge.desk.rows import Filter, Row
 from bridge.operate.send import Message, send
-from bridge.parking.history import HistoryRow, PastState, pack_entry
+from bridge.parking.history import HistoryRow, PastState
 from bridge.parking.identity import Ids, shard_of
 from bridge.settings import Redis as RedisSettings
 from tests.conformance.rig import HOUR_MS, SHARDS
+from tests.entries import pack_entry
 
 ALL = Filter()
 

@@ -15,10 +15,11 @@ from adapters.memory import ManualClock, Memory, MemoryStore
 from bridge.core.message import Claim
 from bridge.core.ports import Piece
 from bridge.desk.past import PLACES, coarse, percentile_class_ms, percentile_ms
-from bridge.parking.history import PIECE_MAX, HistoryLimits, HistoryRow, PastState, pack_entry, unpack_entries
+from bridge.parking.history import PIECE_MAX, HistoryLimits, HistoryRow, PastState, unpack_entries
 from bridge.parking.identity import Ids
 from bridge.pipeline.history import Historian, share_of
 from bridge.telemetry.lateness import LATENESS_BOUNDS_MS
+from tests.entries import pack_entry
 from tests.unit.house import House
 
 SHARDS = 4

@@ -62,27 +62,3 @@ def test_a_later_try_never_waits_shorter_at_the_same_spread(rules: RetryRules, t
     now, later = next_try_ms(tries, rules, spread), next_try_ms(tries + 1, rules, spread)
     if now is not None and later is not None:
         assert now <= later
-
-
-@pytest.mark.parametrize(
-    ("first_ms", "factor", "max_ms", "attempts"),
-    [
-        (0, 2, 10, 1),
-        (1, 0.5, 10, 1),
-        (1, float("nan"), 10, 1),
-        (1, float("inf"), 10, 1),
-        (11, 2, 10, 1),
-        (1, 2, 10, 0),
-    ],
-)
-def test_rules_that_would_not_wait_or_never_try_are_refused(
-    first_ms: int, factor: float, max_ms: int, attempts: int
-) -> None:
-    with pytest.raises(ValueError, match="must"):
-        RetryRules(first_ms, factor, max_ms, attempts)
-
-
-@pytest.mark.parametrize(("tries", "spread"), [(0, 0.0), (1, -0.1), (1, 1.1), (1, float("nan"))])
-def test_numbers_outside_their_range_are_the_callers_mistake(tries: int, spread: float) -> None:
-    with pytest.raises(ValueError, match=r"tries|spread"):
-        next_try_ms(tries, RULES, spread)
