@@ -219,7 +219,7 @@ class Claimer:
 
     async def _carry_out(self, replies: Replies, turn: Turn) -> int:
         taken, fullest, failed = 0, 0, turn.failed
-        admitted = await turn.admit(replies)
+        admitted = await self._gate.admit(replies)
         for shard, reply in replies.items():
             if isinstance(reply, StoreUnavailable):
                 failed[shard] = reply
@@ -227,7 +227,7 @@ class Claimer:
                 taken += self._take(shard, reply, admitted[shard])
                 fullest = max(fullest, len(reply.claims))
         self._most = next_claim_max(self._most, fullest, self._rules.batch_max)
-        if taken >= _ASK_AHEAD and not failed and turn.may_ask_ahead():
+        if taken >= _ASK_AHEAD and not failed and not self._gate.works():  # else it needs a turn
             await self._ask_ahead()
         await self._publisher.once()
         self._note(replies.keys() - failed.keys(), failed)

@@ -14,22 +14,21 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from bridge.core.message import Claim, Outcome, Refusal
 from bridge.core.ports import Result, Sink
 
 
+@dataclass(slots=True)
 class _Group:
     """A message and the copies of it without an answer."""
 
-    __slots__ = ("claim", "left", "refusal", "unknown")
-
-    def __init__(self, claim: Claim, copies: int) -> None:
-        self.claim = claim
-        self.left = copies
-        self.unknown = False
-        self.refusal: Refusal | None = None
+    claim: Claim
+    left: int
+    unknown: bool = False
+    refusal: Refusal | None = None
 
     def answer(self, number: int, outcome: Outcome, refusal: Refusal | None) -> None:
         """Record the answer to the copy for destination ``number``."""

@@ -344,7 +344,7 @@ class RateGate:
                 claim.let_go_ms = let_go.get(claim.route, 0)
 
     async def admit(self, replies: Replies) -> Admitted:
-        """Return what may be published, by shard. The other claims wait to be held."""
+        """Return what may be published, by shard. The other claims are held at the end of the turn."""
         claimed = {shard: reply.claims for shard, reply in replies.items() if isinstance(reply, Claimed)}
         if self._ordered.let_go_ms:
             self._note_resume(chain.from_iterable(claimed.values()))
@@ -402,14 +402,6 @@ class Turn:
         """Return the shards of these that may be claimed from: it is known what they have held."""
         unknown = self._gate.unknown
         return [shard for shard in shards if shard not in unknown] if unknown else shards
-
-    async def admit(self, replies: Replies) -> Admitted:
-        """Return the claims that may be published now, by shard. The others are held at the end of the turn."""
-        return await self._gate.admit(replies)
-
-    def may_ask_ahead(self) -> bool:
-        """Return whether the next claim needs no turn of its own to begin with: nothing is limited or held."""
-        return not self._gate.works()
 
 
 def _failed(replies: Mapping[int, LetGo | StoreUnavailable]) -> dict[int, StoreUnavailable]:

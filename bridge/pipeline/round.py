@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from hashlib import blake2b
 from itertools import chain
@@ -138,6 +138,7 @@ class _Stage(IntEnum):
     DONE = 3
 
 
+@dataclass(slots=True)
 class _Load:
     """What a round does in one shard, and how far it is.
 
@@ -145,24 +146,20 @@ class _Load:
     ``quiet`` are records of a log that leave nothing in the store. They are marked when all else is durable.
     """
 
-    __slots__ = ("batch", "deliveries", "quiet", "rejections", "rejections_token", "stage", "superseded")
+    batch: Batch
+    rejections_token: bytes
+    superseded: list[Delivery]
+    stage: _Stage = _Stage.PARK
+    deliveries: list[Delivery] = field(default_factory=list)
+    rejections: list[tuple[Delivery, bytes, bytes, Reason]] = field(default_factory=list)
+    quiet: list[Delivery] = field(default_factory=list)
 
-    def __init__(self, tokens: tuple[bytes, bytes], recent_max: int, superseded: list[Delivery]) -> None:
-        self.stage = _Stage.PARK
-        self.batch = Batch(tokens[0], recent_max=recent_max)
-        self.rejections_token = tokens[1]
-        self.deliveries: list[Delivery] = []
-        self.superseded = superseded
-        self.rejections: list[tuple[Delivery, bytes, bytes, Reason]] = []
-        self.quiet: list[Delivery] = []
-
-    def parked(self) -> None:
+    def go_on(self) -> None:
         """Go on to the next stage with something to do."""
-        self.stage = _Stage.REJECT if self.rejections else _Stage.MARK if self.quiet else _Stage.DONE
-
-    def rejected(self) -> None:
-        """Go on to the next stage with something to do."""
-        self.stage = _Stage.MARK if self.quiet else _Stage.DONE
+        if self.stage < _Stage.REJECT and self.rejections:
+            self.stage = _Stage.REJECT
+        else:
+            self.stage = _Stage.MARK if self.stage < _Stage.MARK and self.quiet else _Stage.DONE
 
     def pending(self) -> Iterator[Delivery]:
         """Iterate over the deliveries that are not accepted yet, each once."""
@@ -356,15 +353,16 @@ class Round:
         for step in self._steps:
             load = loads.get(step.shard)
             if load is None:
-                tokens, superseded = (self._store.new_token(), self._store.new_token()), self._superseded
-                load = loads[step.shard] = _Load(tokens, self._parts.recent_max, superseded.get(step.shard, []))
+                batch = Batch(self._store.new_token(), recent_max=self._parts.recent_max)
+                older = self._superseded.get(step.shard, [])
+                load = loads[step.shard] = _Load(batch, self._store.new_token(), older)
             if self._leaves_nothing(step, keys):
                 (over if step.delivery.origin is None else load.quiet).append(step.delivery)
             else:
                 self._add(load, step, firsts, keys)
         for load in loads.values():
             if not load.batch.messages:
-                load.parked()
+                load.go_on()
         self._source.accept(over)
         return loads
 
@@ -435,7 +433,7 @@ class Round:
         rows = [(message_id, envelope, str(reason)) for _, message_id, envelope, reason in load.rejections]
         before = await self._store.reject(shard, load.rejections_token, rows, origins)
         self._source.accept(rejected)
-        load.rejected()
+        load.go_on()
         for n, (delivery, message_id, _, reason) in enumerate(load.rejections, 1):
             if n not in before:
                 self._parts.dead.tell("dead letter", delivery.route, reason, id=message_id.decode())
@@ -455,7 +453,7 @@ class Round:
         self._parts.metrics.parked(d.route for n, d in enumerate(load.deliveries, 1) if n not in unparked)
         away = set(reply.rejected)
         self._parts.parked(shard, min(due_ms for _, due_ms, _ in messages))
-        load.parked()
+        load.go_on()
         return [d for n, d in enumerate(load.deliveries, 1) if n not in away] if away else load.deliveries
 
     async def _mark(self, shard: int, load: _Load) -> None:
@@ -463,7 +461,7 @@ class Round:
         origins = [delivery.origin for delivery in load.quiet if delivery.origin is not None]
         await self._store.mark_done(shard, origins)
         self._source.accept(load.quiet)
-        load.stage = _Stage.DONE
+        load.go_on()
 
 
 def _holds(rules: RouteRules) -> bool:

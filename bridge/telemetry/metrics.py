@@ -10,8 +10,10 @@ import asyncio
 import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from functools import partial
 
+from bridge.core.message import Claim
 from bridge.telemetry.lateness import LATENESS_BOUNDS_MS
 
 #: Upper ends of the classes: of delays that producers ask for (ms), and of everything that takes time here (s).
@@ -40,35 +42,25 @@ class Distribution:
         return [*self.counts, round(self.total, 6)]
 
 
+@dataclass(slots=True)
 class RouteNumbers:
     """What happened on one route since the process started."""
 
-    __slots__ = (
-        "cancelled",
-        "confirmed",
-        "dead",
-        "deduplicated",
-        "delay_ms",
-        "held_ms",
-        "lateness_ms",
-        "parked",
-        "passed",
-        "received",
-        "refused",
-        "rejected",
-        "unknown",
-    )
-
-    def __init__(self) -> None:
-        self.received = self.passed = self.parked = self.deduplicated = self.cancelled = 0
-        self.confirmed = self.refused = self.unknown = 0
-        #: By the kind of the reason: kept as dead letters on arrival, and all dead letters.
-        self.rejected: dict[str, int] = {}
-        self.dead: dict[str, int] = {}
-        self.lateness_ms = Distribution(LATENESS_BOUNDS_MS)
-        self.delay_ms = Distribution(DELAY_BOUNDS_MS)
-        #: How long an operator's order held what was delivered.
-        self.held_ms = Distribution(DELAY_BOUNDS_MS)
+    received: int = 0
+    passed: int = 0
+    parked: int = 0
+    deduplicated: int = 0
+    cancelled: int = 0
+    confirmed: int = 0
+    refused: int = 0
+    unknown: int = 0
+    #: By the kind of the reason: kept as dead letters on arrival, and all dead letters.
+    rejected: dict[str, int] = field(default_factory=dict)
+    dead: dict[str, int] = field(default_factory=dict)
+    lateness_ms: Distribution = field(default_factory=partial(Distribution, LATENESS_BOUNDS_MS))
+    delay_ms: Distribution = field(default_factory=partial(Distribution, DELAY_BOUNDS_MS))
+    #: How long an operator's order held what was delivered.
+    held_ms: Distribution = field(default_factory=partial(Distribution, DELAY_BOUNDS_MS))
 
     def died(self, kind: str, on_arrival: bool = False) -> None:
         self.dead[kind] = self.dead.get(kind, 0) + 1
@@ -78,17 +70,6 @@ class RouteNumbers:
     def as_json(self) -> dict[str, object]:
         values = {name: getattr(self, name) for name in self.__slots__}
         return {name: value.as_json() if isinstance(value, Distribution) else value for name, value in values.items()}
-
-
-class Delivered(Protocol):
-    """The part of a claim that is counted."""
-
-    @property
-    def route(self) -> str: ...
-    @property
-    def due_ms(self) -> int: ...
-    @property
-    def late_from_ms(self) -> int: ...
 
 
 class _Routes(dict[str, RouteNumbers]):
@@ -128,7 +109,7 @@ class Metrics:
         for route in routes:
             numbers[route].parked += 1
 
-    def delivered(self, now_ms: float, confirmed: Iterable[Delivered]) -> None:
+    def delivered(self, now_ms: float, confirmed: Iterable[Claim]) -> None:
         """Count messages that the broker confirmed at ``now_ms`` (Unix ms by the store's clock)."""
         numbers = self.routes
         for claim in confirmed:
