@@ -214,9 +214,6 @@ class MemoryDesk:
         if self._memory.away:
             raise StoreUnavailable(self._memory.away)
 
-    def _shard(self, message_id: bytes) -> Shard:
-        return self._memory.shards[shard_of(message_id)]
-
     def _known(self, ids: Sequence[bytes]) -> list[bytes]:
         """Return each id once. Ids of shards that this store does not have are left out."""
         return [message_id for message_id in dict.fromkeys(ids) if shard_of(message_id) < len(self._memory.shards)]
@@ -235,7 +232,7 @@ class MemoryDesk:
             )
 
     def _row(self, message_id: bytes, state: State, at_ms: int) -> Row:
-        shard = self._shard(message_id)
+        shard = self._memory.shards[shard_of(message_id)]
         envelope = shard.messages[message_id]
         return row_of(self._broker, message_id, state, at_ms, len(envelope), envelope, shard.why.get(message_id, ""))
 

@@ -78,9 +78,6 @@ class MemorySink(Generic[L]):
     def on_answers(self, answered: Callable[[list[Result[L]]], None]) -> None:
         self._answered = answered
 
-    def ready(self) -> bool:
-        return self.connected and not self.blocked
-
     def able(self) -> bool:
         return self.connected
 
@@ -88,7 +85,7 @@ class MemorySink(Generic[L]):
         return self.able()
 
     def room(self) -> tuple[int, int]:
-        if not self.ready():
+        if not self.connected or self.blocked:
             return 0, 0
         return self._window - len(self._flights), self._window_bytes - sum(
             len(flight.payload) for flight in self._flights

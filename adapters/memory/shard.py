@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from adapters.memory.indexes import DueSet, KeyIndex, Offsets
 from bridge.core.journal import StoreMove, TierMoved, Written
-from bridge.core.message import Origin
+from bridge.core.message import Claim, Origin
 from bridge.core.orders import HELD_MS
 from bridge.core.ports import FIRST_HELD, Batch, HeldStep, LetGo, Parked
 from bridge.core.state import Guard, State, follow
@@ -120,7 +120,8 @@ class Shard:
             return seen.reply
         if batch.mark and batch.mark != self.mark:
             raise TierMoved("a message changed its tier meanwhile")
-        self._begin_logs(batch.logs)
+        for parks in (False, True)[: batch.logs]:
+            self.log(parks)
         before = self._before(batch)
         kept: list[int] = []
         rejected: list[int] = []
@@ -151,12 +152,13 @@ class Shard:
         self._wake_if_nearer(due_ms for _, due_ms, _ in batch.messages)
         return reply
 
-    def _begin_logs(self, logs: int) -> None:
-        """Begin the logs that are missing."""
-        if logs and self.moved is None:
-            self.moved = []
-        if logs > 1 and self.parks is None:
-            self.parks = []
+    def log(self, parks: bool) -> list[StoreMove]:
+        """Return the log of what was parked, or of moves. One that is missing begins."""
+        if parks:
+            self.parks = self.parks or []
+            return self.parks
+        self.moved = self.moved or []
+        return self.moved
 
     def _before(self, batch: Batch) -> list[int]:
         """Return the positions of messages that were handled before. Mark the others as handled."""
@@ -252,72 +254,66 @@ class Shard:
 
     def claim(self, token: bytes, lease_ms: int, limit: int, bytes_max: int, ahead_ms: int = 0) -> Taken:
         """parked -> claimed."""
-        taken = Taken({}, 0)
-        bytes_left = bytes_max
+        taken: dict[bytes, bytes] = {}
+        ghosts, bytes_left = 0, bytes_max
         for n, message_id in enumerate(self.due.until(self.now_ms() + ahead_ms, limit)):
             envelope = self.messages.get(message_id)
             if envelope is None:  # deleted by hand: there is no message to move
                 self.due.remove(message_id)
-                taken = Taken(taken.messages, taken.ghosts + 1)
+                ghosts += 1
             elif n and len(envelope) > bytes_left:
                 break
             else:
                 bytes_left -= len(envelope)
                 self._move("claim", message_id, Guard.DUE, self.now_ms() + lease_ms, message_id + token)
-                taken.messages[message_id] = envelope
-        return taken
+                taken[message_id] = envelope
+        return Taken(taken, ghosts)
 
-    def renew(self, members: Iterable[bytes], lease_ms: int) -> int:
+    def renew(self, claim: Claim, lease_ms: int) -> bool:
         """claimed -> claimed."""
-        held = [member for member in members if member in self.claimed]
-        for member in held:
-            self._move("renew", member[:ID_BYTES], Guard.LEASED, self.now_ms() + lease_ms, member)
-        return len(held)
-
-    def settle(self, rows: Iterable[tuple[bytes, bytes, bytes]]) -> int:
-        """claimed -> gone. Rows of member, index field and route."""
-        settled = 0
-        for member, key, route in rows:
-            if member in self.claimed:
-                self._route_add("parked", route, -1)
-                self._try_no_more(member[:ID_BYTES])
-                self._move("settle", member[:ID_BYTES], Guard.LEASED, member=member)
-                self._log("delivered", Written.DELIVERED, member[:ID_BYTES])
-                if key:
-                    self.keys.remove(key, member[:ID_BYTES])
-                settled += 1
-        self.counts["delivered"] += settled
-        return settled
-
-    def release(self, rows: Iterable[tuple[bytes, int | None, int, str]]) -> int:
-        """claimed -> parked. Rows of member, wait in ms, tries, reason."""
-        dues_ms = []
-        for member, wait_ms, tries, reason in rows:
-            message_id = member[:ID_BYTES]
-            if not self._holds(member):
-                continue
-            envelope = self.messages[message_id]
-            due_ms = due_in(envelope) if wait_ms is None else self.now_ms() + wait_ms
-            self._move("release", message_id, Guard.LEASED, due_ms, member)
-            self.messages[message_id] = _with(envelope, None, tries)
-            if reason:
-                self._refuse(message_id, envelope, reason)
-            dues_ms.append(due_ms)
-        self._wake_if_nearer(dues_ms)
-        return len(dues_ms)
-
-    def hold(self, member: bytes, reason: str | None) -> bool:
-        """claimed -> held."""
-        if not self._holds(member):
+        if (member := claim.id + claim.token) not in self.claimed:
             return False
-        message_id = member[:ID_BYTES]
-        envelope = self.messages[message_id]
-        self._move("hold", message_id, Guard.LEASED, HELD_MS + due_in(envelope), member)
+        self._move("renew", claim.id, Guard.LEASED, self.now_ms() + lease_ms, member)
+        return True
+
+    def settle(self, claim: Claim) -> bool:
+        """claimed -> gone."""
+        if (member := claim.id + claim.token) not in self.claimed:
+            return False
+        route = claim.route.encode()
+        self._route_add("parked", route, -1)
+        self._try_no_more(claim.id)
+        self._move("settle", claim.id, Guard.LEASED, member=member)
+        self._log("delivered", Written.DELIVERED, claim.id)
+        if claim.key:
+            self.keys.remove(index_field(route, claim.key), claim.id)
+        self.counts["delivered"] += 1
+        return True
+
+    def release(self, claim: Claim, wait_ms: int | None, tries: int, reason: str) -> bool:
+        """claimed -> parked."""
+        if not self._holds(member := claim.id + claim.token):
+            return False
+        envelope = self.messages[claim.id]
+        due_ms = due_in(envelope) if wait_ms is None else self.now_ms() + wait_ms
+        self._move("release", claim.id, Guard.LEASED, due_ms, member)
+        self.messages[claim.id] = _with(envelope, None, tries_and_reached(tries, claim.reached))
+        if reason:
+            self._refuse(claim.id, envelope, reason)
+        self._wake_if_nearer([due_ms])
+        return True
+
+    def hold(self, claim: Claim, reason: str | None) -> bool:
+        """claimed -> held."""
+        if not self._holds(member := claim.id + claim.token):
+            return False
+        envelope = self.messages[claim.id]
+        self._move("hold", claim.id, Guard.LEASED, HELD_MS + due_in(envelope), member)
         self._route_add("held", route_in(envelope), 1)
         if reason:
-            self._refuse(message_id, envelope, reason)
+            self._refuse(claim.id, envelope, reason)
         elif reason is not None:
-            self._try_no_more(message_id)
+            self._try_no_more(claim.id)
         return True
 
     def let_go(self, instance: str, step: HeldStep, limit: int, gap_us: int) -> LetGo:
@@ -348,25 +344,22 @@ class Shard:
         rest = frozenset(route.decode() for state, route in self.routes if state == "held")
         return LetGo(True, len(moments), moments[0] if moments else None, last, ended, rest)
 
-    def bury(self, rows: Iterable[tuple[bytes, int, str]]) -> int:
-        """claimed -> dead. Rows of member, tries, reason."""
-        buried = 0
-        for member, tries, reason in rows:
-            message_id = member[:ID_BYTES]
-            if not self._holds(member):
-                continue
-            self._move("bury", message_id, Guard.LEASED, self.now_ms(), member)
-            self._try_no_more(message_id)
-            self.messages[message_id] = _with(self.messages[message_id], None, tries)
-            self.why[message_id] = reason
-            route = route_in(self.messages[message_id])
-            self._route_add("parked", route, -1)
-            self._route_add("dead", route, 1)
-            self._note(PastState.DEAD, message_id, reason)
-            self._log("dead", Written.DEAD, message_id, reason=reason)
-            buried += 1
-        self.counts["dead"] += buried
-        return buried
+    def bury(self, claim: Claim, reason: str) -> bool:
+        """claimed -> dead."""
+        if not self._holds(member := claim.id + claim.token):
+            return False
+        self._move("bury", claim.id, Guard.LEASED, self.now_ms(), member)
+        self._try_no_more(claim.id)
+        tries = tries_and_reached(claim.tries, claim.reached)
+        self.messages[claim.id] = _with(self.messages[claim.id], None, tries)
+        self.why[claim.id] = reason
+        route = route_in(self.messages[claim.id])
+        self._route_add("parked", route, -1)
+        self._route_add("dead", route, 1)
+        self._note(PastState.DEAD, claim.id, reason)
+        self._log("dead", Written.DEAD, claim.id, reason=reason)
+        self.counts["dead"] += 1
+        return True
 
     def recover(self, lease_ms: int, lost: tuple[bytes, bytes] | None = None) -> int:
         """claimed -> parked, for expired leases; or for the claims of one process from the first to the last token."""
@@ -482,7 +475,7 @@ class Shard:
 
     def pass_by(self, place: int) -> None:
         """Let later moves have higher places."""
-        self._begin_logs(1)
+        self.log(False)
         self._moves = max(self._moves, place)
 
     def _log(

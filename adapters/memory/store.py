@@ -13,21 +13,24 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count, dropwhile, islice, takewhile
+from typing import TypeVar
 
 from adapters.memory.memory_tiers import TieredShard
 from adapters.memory.shard import Shard
 from bridge.core import ports
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreFull, StoreUnavailable
-from bridge.core.journal import FarPage, JournalEntry, LoggedMoves, StoreMove, TierMoved
+from bridge.core.journal import FarPage, JournalEntry, LoggedMoves, TierMoved
 from bridge.core.message import Claim, Origin
 from bridge.core.orders import RouteOrder, RouteOrders
 from bridge.core.roll import Roll
 from bridge.desk.past import AuditEntry, Remembered
-from bridge.parking.envelope import due_in, index_field, tries_and_reached
+from bridge.parking.envelope import due_in
 from bridge.parking.history import HistoryLimits, unpack_entries
 from bridge.parking.identity import shard_of
 from bridge.parking.opening import claimed_from
+
+T = TypeVar("T")
 
 HISTORY_LIMITS = HistoryLimits(24 * 3_600_000, 100_000)
 #: A moment in 2027, so that ids and envelopes look as in production.
@@ -144,17 +147,23 @@ class MemoryStore:
             self._replies_to_lose -= 1
             raise StoreUnavailable("the reply was lost")
 
+    async def _in_each(
+        self, shards: Iterable[int], step: Callable[[int], T | StoreUnavailable], adds: bool = False
+    ) -> dict[int, T | StoreUnavailable]:
+        """Make a step in each shard."""
+        try:
+            async with self._call(adds):
+                return {shard: step(shard) for shard in shards}
+        except StoreUnavailable as error:
+            return dict.fromkeys(shards, error)
+
     def new_token(self) -> bytes:
         return self._token_head + next(self._token_count).to_bytes(4, "big")
 
     # -- parking ----------------------------------------------------------------------------------------------------
 
     async def park(self, batches: Mapping[int, ports.Batch]) -> dict[int, ports.Parked | StoreUnavailable]:
-        try:
-            async with self._call(adds=True):
-                return {shard: self._park(shard, batch) for shard, batch in batches.items()}
-        except StoreUnavailable as error:
-            return dict.fromkeys(batches, error)
+        return await self._in_each(batches, lambda shard: self._park(shard, batches[shard]), adds=True)
 
     def _park(self, shard: int, batch: ports.Batch) -> ports.Parked | StoreUnavailable:
         try:
@@ -264,43 +273,23 @@ class MemoryStore:
 
     async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:
         async with self._call():
-            return sum(self._of(claim).renew([claim.id + claim.token], lease_ms) for claim in claims)
+            return sum(self._of(claim).renew(claim, lease_ms) for claim in claims)
 
     async def settle(self, claims: Iterable[Claim]) -> int:
         async with self._call():
-            return sum(
-                self._of(c).settle([(c.id + c.token, index_field(route, c.key) if c.key else b"", route)])
-                for c in claims
-                for route in (c.route.encode(),)
-            )
+            return sum(self._of(claim).settle(claim) for claim in claims)
 
     async def release(self, releases: Iterable[ports.Release]) -> int:
         async with self._call():
-            return sum(
-                self._of(claim).release(
-                    [(claim.id + claim.token, wait_ms, tries_and_reached(tries, claim.reached), reason)]
-                )
-                for claim, wait_ms, tries, reason in releases
-            )
+            return sum(self._of(release.claim).release(*release) for release in releases)
 
     async def bury(self, burials: Iterable[tuple[Claim, str]]) -> int:
         async with self._call():
-            return sum(
-                self._of(claim).bury([(claim.id + claim.token, tries_and_reached(claim.tries, claim.reached), reason)])
-                for claim, reason in burials
-            )
+            return sum(self._of(claim).bury(claim, reason) for claim, reason in burials)
 
     async def record(self, pieces: Mapping[int, Sequence[ports.Piece]], most: int) -> dict[int, int | StoreUnavailable]:
-        try:
-            async with self._call():
-                return {
-                    shard: self.memory.shards[shard].record(
-                        [row for piece in some for row in unpack_entries(piece.data)], most
-                    )
-                    for shard, some in pieces.items()
-                }
-        except StoreUnavailable as error:
-            return dict.fromkeys(pieces, error)
+        rows = {shard: [row for piece in some for row in unpack_entries(piece.data)] for shard, some in pieces.items()}
+        return await self._in_each(pieces, lambda shard: self.memory.shards[shard].record(rows[shard], most))
 
     async def tally(self, counts: Sequence[ports.DeliveryCount]) -> None:
         async with self._call():
@@ -318,19 +307,13 @@ class MemoryStore:
 
     async def hold(self, holds: Iterable[tuple[Claim, str | None]]) -> int:
         async with self._call():
-            return sum(self._of(claim).hold(claim.id + claim.token, reason) for claim, reason in holds)
+            return sum(self._of(claim).hold(claim, reason) for claim, reason in holds)
 
     async def let_go(
         self, steps: Mapping[int, ports.HeldStep], limit: int, gap_us: int = 0
     ) -> dict[int, ports.LetGo | StoreUnavailable]:
-        try:
-            async with self._call():
-                return {
-                    number: self.memory.shards[number].let_go(self.instance, step, limit, gap_us)
-                    for number, step in steps.items()
-                }
-        except StoreUnavailable as error:
-            return dict.fromkeys(steps, error)
+        shards = self.memory.shards
+        return await self._in_each(steps, lambda n: shards[n].let_go(self.instance, steps[n], limit, gap_us))
 
     async def tokens(self, route: str, per_s: float, most: int, wanted: int) -> int:
         async with self._call():
@@ -392,7 +375,7 @@ class MemoryStore:
         async with self._call():
             found = {}
             for number in shards:
-                since = dropwhile(lambda move: move.at_ms < from_ms, self._log(number, parks))
+                since = dropwhile(lambda move: move.at_ms < from_ms, self.memory.shards[number].log(parks))
                 end = int((ends or {}).get(number, 0))
                 until = takewhile(lambda move, end=end: not end or move.at <= end, since)  # type: ignore[misc]
                 if moves := list(islice(until, limit)):
@@ -401,22 +384,14 @@ class MemoryStore:
 
     async def ends(self, shards: Iterable[int]) -> dict[int, bytes]:
         async with self._call():
-            found = {shard: self._log(shard, True) for shard in shards}
+            found = {shard: self.memory.shards[shard].log(True) for shard in shards}
             return {shard: b"%d" % moves[-1].at for shard, moves in found.items() if moves}
 
     async def forget(self, shard: int, names: Sequence[bytes], parks: bool = False) -> None:
         places = set(map(int, names))
         async with self._call():
-            moves = self._log(shard, parks)
+            moves = self.memory.shards[shard].log(parks)
             moves[:] = [move for move in moves if move.at not in places]
-
-    def _log(self, number: int, parks: bool) -> list[StoreMove]:
-        """Return the log of what was parked, or of moves. One that is missing begins."""
-        shard, name = self.memory.shards[number], "parks" if parks else "moved"
-        if getattr(shard, name) is None:
-            setattr(shard, name, [])
-        moves: list[StoreMove] = getattr(shard, name)
-        return moves
 
     async def pass_by(self, places: Mapping[int, int]) -> None:
         async with self._call():

@@ -262,10 +262,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(instance=instances, picked=st.lists(picks, min_size=1, max_size=4))
     def settle(self, instance: str, picked: list[int]) -> None:
         claims = self.some(picked)
-        fields = [index_field(ROUTE, c.key) if c.key else b"" for c in claims]
-        expected = 0
-        for c, field in zip(claims, fields, strict=True):
-            expected += self.model[c.shard].settle([(c.id + c.token, field, c.route.encode())])
+        expected = sum(self.model[claim.shard].settle(claim) for claim in claims)
         assert self.do(self.stores[instance].settle(claims)) == expected
 
     @precondition(lambda self: self.claims)
@@ -277,17 +274,14 @@ class StoreMachine(RuleBasedStateMachine):
     def release(self, picked: list[int], wait_ms: int | None, tries: int) -> None:
         claims, reason = self.some(picked), "nacked: full" if tries else ""
         releases = [Release(claim, wait_ms, tries, reason) for claim in claims]
-        expected = 0
-        for release in releases:
-            model = self.model[release.claim.shard]
-            expected += model.release([(release.claim.id + release.claim.token, wait_ms, tries, reason)])
+        expected = sum(self.model[release.claim.shard].release(*release) for release in releases)
         assert self.do(self.stores["a"].release(releases)) == expected
 
     @precondition(lambda self: self.claims)
     @rule(picked=st.lists(picks, min_size=1, max_size=4), reason=st.sampled_from(["", None, "no_route: a reason"]))
     def hold(self, picked: list[int], reason: str | None) -> None:
         claims = self.some(picked)
-        expected = sum(self.model[claim.shard].hold(claim.id + claim.token, reason) for claim in claims)
+        expected = sum(self.model[claim.shard].hold(claim, reason) for claim in claims)
         assert self.do(self.stores["a"].hold((claim, reason) for claim in claims)) == expected
 
     @rule(instance=instances, shard=shards, limited=routes, limit=st.integers(1, 5), steps=st.integers(1, 4))
@@ -306,7 +300,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(picked=st.lists(picks, min_size=1, max_size=4))
     def bury(self, picked: list[int]) -> None:
         claims = self.some(picked)
-        expected = sum(self.model[c.shard].bury([(c.id + c.token, c.tries, "unroutable: x")]) for c in claims)
+        expected = sum(self.model[claim.shard].bury(claim, "unroutable: x") for claim in claims)
         assert self.do(self.stores["b"].bury([(claim, "unroutable: x") for claim in claims])) == expected
 
     @precondition(lambda self: self.claims)
@@ -325,7 +319,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(picked=st.lists(picks, min_size=1, max_size=4))
     def renew(self, picked: list[int]) -> None:
         claims = self.some(picked)
-        expected = sum(self.model[claim.shard].renew([claim.id + claim.token], HOUR_MS) for claim in claims)
+        expected = sum(self.model[claim.shard].renew(claim, HOUR_MS) for claim in claims)
         assert self.do(self.stores["a"].renew(claims, HOUR_MS)) == expected
 
     @rule(instance=instances, shard=shards)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 from zlib import crc32
@@ -19,9 +19,9 @@ from adapters.kafka.transactional import ShardQueue
 from adapters.memory.indexes import Offsets
 from adapters.memory.shard import Shard
 from bridge.core.clock import StoreClock
+from bridge.core.message import Claim
 from bridge.core.orders import RouteState, routes_that
 from bridge.parking.envelope import route_in
-from bridge.parking.identity import ID_BYTES
 from bridge.parking.redelivery import FirstCopies
 from bridge.pipeline import ordered
 from bridge.pipeline import round as round_
@@ -228,11 +228,8 @@ def _never_settles() -> _Patch:
 def _releases_what_was_confirmed() -> _Patch:
     settle = Shard.settle
 
-    def planted(self: Shard, rows: Iterable[Any]) -> int:
-        rows = list(rows)
-        confirmed = [row for row in rows if crc32(row[0]) % 10]
-        released = [(row[0], None, 0, "") for row in rows if not crc32(row[0]) % 10]
-        return settle(self, confirmed) + self.release(released)
+    def planted(self: Shard, claim: Claim) -> bool:
+        return settle(self, claim) if crc32(claim.id + claim.token) % 10 else self.release(claim, None, 0, "")
 
     return patch.object(Shard, "settle", planted)
 
@@ -240,20 +237,19 @@ def _releases_what_was_confirmed() -> _Patch:
 def _counts_settled_twice() -> _Patch:
     settle = Shard.settle
 
-    def planted(self: Shard, rows: Iterable[Any]) -> int:
-        rows = list(rows)
-        routes = {row[0][:ID_BYTES]: route_in(self.messages.get(row[0][:ID_BYTES], b"")) for row in rows}
-        settled = settle(self, rows)
-        for message_id in routes.keys() - self.messages.keys():
-            self._route_add("parked", routes[message_id], -1)
+    def planted(self: Shard, claim: Claim) -> bool:
+        route = route_in(self.messages.get(claim.id, b""))
+        settled = settle(self, claim)
+        if claim.id not in self.messages:
+            self._route_add("parked", route, -1)
         return settled
 
     return patch.object(Shard, "settle", planted)
 
 
 def _drops_what_is_buried() -> _Patch:
-    def planted(self: Shard, rows: Iterable[Any]) -> int:
-        return self.settle([(member, b"", b"") for member, _, _ in rows])
+    def planted(self: Shard, claim: Claim, reason: str) -> bool:
+        return self.settle(replace(claim, key=b"", route=""))
 
     return patch.object(Shard, "bury", planted)
 
