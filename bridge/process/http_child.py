@@ -22,7 +22,7 @@ import structlog
 from bridge.process.handover import packed
 from bridge.process.workers import how_it_ended, python_command
 from bridge.settings import Settings
-from bridge.telemetry.reconnect import reconnect_wait_s
+from bridge.telemetry.reconnect import Reconnect, reconnect_wait_s
 
 log = structlog.get_logger("postdate")
 
@@ -81,23 +81,14 @@ def bind(listen: str) -> list[socket.socket]:
     infos = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     bound: list[socket.socket] = []
     failed: OSError | None = None
-    for family, kind, protocol, _, address in dict.fromkeys(infos):
+    for family, address in dict.fromkeys((family, address) for family, *_, address in infos):
         try:
-            listening = socket.socket(family, kind, protocol)
-        except OSError as error:  # a family that this machine does not have
-            failed = error
+            listening = socket.create_server(address, family=family, backlog=_BACKLOG)
+        except OSError as error:  # the address is taken, or this machine does not have the family
+            failed = OSError(error.errno, os.strerror(error.errno or 0))
             continue
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listening.bind(address)
-            listening.listen(_BACKLOG)
-            listening.setblocking(False)
-            bound.append(listening)
-        except OSError as error:
-            listening.close()
-            failed = error
+        listening.setblocking(False)
+        bound.append(listening)
     if not bound:
         raise failed or OSError("no address")
     return bound
@@ -105,7 +96,7 @@ def bind(listen: str) -> list[socket.socket]:
 
 async def bound(listen: str, what: str, trouble: Callable[[str], None]) -> list[socket.socket]:
     """Return the sockets of ``bind``. An address that is taken is tried again."""
-    failures, reported = 0, ""
+    reconnect, reported = Reconnect(), ""
     while True:
         try:
             listening = await asyncio.to_thread(bind, listen)
@@ -115,8 +106,7 @@ async def bound(listen: str, what: str, trouble: Callable[[str], None]) -> list[
                 log.error("http", what=text, advice="free the address, or set another one")
             reported = text
             trouble(text)
-            await asyncio.sleep(reconnect_wait_s(failures, random.random()))  # noqa: S311 (jitter, not a secret)
-            failures += 1
+            await reconnect.wait()
         else:
             trouble("")
             log.info(f"{what} is listening", address=", ".join(map(_written, listening)))
