@@ -23,7 +23,7 @@ from bridge.core.message import Delivery, Outcome, Refusal
 from bridge.core.ports import Link, Result, Sink, Source
 from bridge.core.reasons import Reason, ReasonKind, unreadable
 from bridge.delay.levels import Bury, Deliver, Hold, LevelRules, Move, decide
-from bridge.pipeline.settle import Ending, RetryRules, Verdict, next_try_ms, verdict
+from bridge.pipeline.settle import RetryRules, next_try_ms, verdict
 from bridge.telemetry.health import Health, RefusedRoutes
 from bridge.telemetry.metrics import Metrics
 from bridge.telemetry.notices import Notices
@@ -227,7 +227,7 @@ class Relay:
             carried = result.letter
             assert isinstance(carried, Carried)
             if result.outcome is not Outcome.CONFIRMED:
-                self._not_delivered(carried, result.outcome, result.refusal)
+                self._not_delivered(carried, result.refusal)
             else:
                 done.append(carried.delivery)
                 self._count(carried)
@@ -334,28 +334,25 @@ class Relay:
 
     # -- what came back ---------------------------------------------------------------------------------------------
 
-    def _not_delivered(self, carried: Carried, outcome: Outcome, refusal: Refusal | None) -> None:
-        numbers = self._metrics.routes[self._packing.route_of(carried.delivery)]
+    def _not_delivered(self, carried: Carried, refusal: Refusal | None) -> None:
+        route = self._packing.route_of(carried.delivery)
         if refusal is None:
-            numbers.unknown += 1
-        else:
-            numbers.refused += 1
-        decided = verdict(carried.tries, outcome, refusal, self._retries, _spread())
-        match decided:
-            case _ if refusal is None:
-                self._soon(carried, _UNKNOWN_S)
-            case _ if isinstance(carried.move, Bury):
-                self._dead_letter_refused(carried, refusal)
-            case Verdict(Ending.LATER, int(wait_ms), tries) if self._may_rest(carried, refusal):
-                self._refused_by_broker(carried, refusal)
-                self._refused.tell(
-                    "refused", self._packing.route_of(carried.delivery), refusal.reason, tries=tries, next_ms=wait_ms
-                )
-                carried.tries = tries
-                self._again_later(carried, wait_ms, refusal.reason)
-            case _:
-                self._refused_by_broker(carried, refusal)
-                self._soon(self._carried(carried.delivery, Bury(refusal.reason)), 0)
+            self._metrics.routes[route].unknown += 1
+            self._soon(carried, _UNKNOWN_S)
+            return
+        self._metrics.routes[route].refused += 1
+        if isinstance(carried.move, Bury):
+            self._dead_letter_refused(carried, refusal)
+            return
+        wait_ms, tries = verdict(carried.tries, refusal, self._retries, _spread())
+        may_rest = self._may_rest(carried, refusal)
+        self._refused_by_broker(carried, refusal)
+        if wait_ms is None or not may_rest:
+            self._soon(self._carried(carried.delivery, Bury(refusal.reason)), 0)
+            return
+        self._refused.tell("refused", route, refusal.reason, tries=tries, next_ms=wait_ms)
+        carried.tries = tries
+        self._again_later(carried, wait_ms, refusal.reason)
 
     def _may_rest(self, carried: Carried, refusal: Refusal) -> bool:
         """Return whether one more refused message may wait. One alone may, and what was not tried at all: but not for a

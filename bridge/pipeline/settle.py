@@ -1,6 +1,6 @@
 """Record the broker's answers: gone, parked again for later, or dead.
 
-``verdict`` is pure and decides from the outcome and the number of tries. ``Settler`` tells the store in batches, and
+``verdict`` is pure and decides from the refusal and the number of tries. ``Settler`` tells the store in batches, and
 repeats what the store did not take. The store refuses to settle a recovered lease: that message will be delivered
 again, which is a named window for duplicates.
 """
@@ -13,8 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -75,41 +74,18 @@ def _full_wait(tries: int, rules: RetryRules) -> float:
         return rules.max_ms
 
 
-class Ending(Enum):
-    """How a claim ends."""
+class Verdict(NamedTuple):
+    """The wait before the next try of a refused message, None if it is dead, and the number of its failed tries."""
 
-    GONE = "gone"
-    LATER = "later"
-    DEAD = "dead"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """``wait_ms`` is for LATER; None: at once. ``reason`` is None where the broker refused nothing."""
-
-    ending: Ending
     wait_ms: int | None
     tries: int
-    reason: Reason | None = None
 
 
-_GONE = Verdict(Ending.GONE, None, 0)
-
-
-def verdict(tries: int, outcome: Outcome, refusal: Refusal | None, rules: RetryRules, spread: float) -> Verdict:
-    """Decide what becomes of a message after ``tries`` failed tries and one more answer. Pure.
-
-    An unknown outcome is tried again at once and counts no try: the message did not cause it.
-    """
-    if outcome is Outcome.CONFIRMED:
-        return _GONE
-    if refusal is None:
-        return Verdict(Ending.LATER, None, tries)
-    reason = refusal.reason
+def verdict(tries: int, refusal: Refusal, rules: RetryRules, spread: float) -> Verdict:
+    """Decide what becomes of a message that was refused after ``tries`` failed tries. Pure."""
     if refusal.again_ms is not None:
-        return Verdict(Ending.LATER, refusal.again_ms, tries, reason)
-    wait_ms = None if refusal.lasting else next_try_ms(tries + 1, rules, spread)
-    return Verdict(Ending.DEAD if wait_ms is None else Ending.LATER, wait_ms, tries + 1, reason)
+        return Verdict(refusal.again_ms, tries)
+    return Verdict(None if refusal.lasting else next_try_ms(tries + 1, rules, spread), tries + 1)
 
 
 class Settler:
@@ -168,29 +144,27 @@ class Settler:
         self._event.set()
 
     def _not_delivered(self, result: Result[Claim]) -> None:
-        claim = result.letter
-        numbers = self._metrics.routes[claim.route]
-        if result.refusal is not None and result.refusal.reason.kind is ReasonKind.NO_ROUTE:
-            self._releases.append(Release(claim, None, claim.tries, ""))
-            if self._leases.elsewhere.lacks(claim, result.refusal):
-                self._note_refused(claim.route, result.refusal.reason, result.refusal.again_ms)
-            return
-        spread = random.random()  # noqa: S311 (jitter, not a secret)
-        decided = verdict(claim.tries, result.outcome, result.refusal, self._rules, spread)
-        reason, name = decided.reason, claim.public_id.decode()
-        if reason is None:
+        claim, refusal = result.letter, result.refusal
+        numbers, name = self._metrics.routes[claim.route], claim.public_id.decode()
+        if refusal is None:  # the message did not cause it, so it is tried again at once, and that counts no try
             numbers.unknown += 1
-            self._releases.append(Release(claim, decided.wait_ms, decided.tries, ""))
+            self._releases.append(Release(claim, None, claim.tries, ""))
             return
-        self._note_refused(claim.route, reason, decided.wait_ms)
-        if decided.ending is Ending.DEAD:
-            self._dead.tell("dead letter", claim.route, reason, id=name, tries=decided.tries)
+        reason = refusal.reason
+        if reason.kind is ReasonKind.NO_ROUTE:
+            self._releases.append(Release(claim, None, claim.tries, ""))
+            if self._leases.elsewhere.lacks(claim, refusal):
+                self._note_refused(claim.route, reason, refusal.again_ms)
+            return
+        wait_ms, tries = verdict(claim.tries, refusal, self._rules, random.random())  # noqa: S311 (jitter)
+        self._note_refused(claim.route, reason, wait_ms)
+        if wait_ms is None:
+            self._dead.tell("dead letter", claim.route, reason, id=name, tries=tries)
             numbers.died(reason.kind)
-            self._burials.append((replace(claim, tries=decided.tries), str(reason)))
+            self._burials.append((replace(claim, tries=tries), str(reason)))
             return
-        facts = {"id": name, "tries": decided.tries, "next_ms": decided.wait_ms}
-        self._refused.tell("refused", claim.route, reason, **facts)
-        self._releases.append(Release(claim, decided.wait_ms, decided.tries, str(reason)))
+        self._refused.tell("refused", claim.route, reason, id=name, tries=tries, next_ms=wait_ms)
+        self._releases.append(Release(claim, wait_ms, tries, str(reason)))
 
     def _note_refused(self, route: str, reason: Reason, wait_ms: int | None) -> None:
         self._metrics.routes[route].refused += 1

@@ -9,20 +9,14 @@ import pytest
 from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Outcome, Refusal
 from bridge.core.reasons import Reason, ReasonKind
-from bridge.pipeline.settle import Ending, RetryRules, verdict
+from bridge.pipeline.settle import RetryRules, Verdict, verdict
 from bridge.telemetry.subject import Subject
 from tests.unit.house import LEASE_MS, House, turns
 
 RULES = RetryRules(first_ms=1000, factor=2, max_ms=60_000, attempts=3)
 FULL = Refusal(Reason(ReasonKind.NACKED, "a queue is full"))
 TOO_LARGE = Refusal(Reason(ReasonKind.TOO_LARGE, "its body has {size} bytes", {"size": 9}), lasting=True)
-
-
-Answer = tuple[int, Outcome, Refusal | None]
-
-
-def answer(tries: int, outcome: Outcome, refusal: Refusal | None = None) -> Answer:
-    return tries, outcome, refusal
+AWAY = Refusal(Reason(ReasonKind.NO_LEADER, "a partition has no leader"), again_ms=5)
 
 
 def tries(house: House) -> list[int]:
@@ -31,26 +25,19 @@ def tries(house: House) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("given", "spread", "ending", "wait_ms", "tries", "reason"),
+    ("tries", "refusal", "spread", "decided"),
     [
-        (answer(0, Outcome.CONFIRMED), 0, Ending.GONE, None, 0, ""),
-        (answer(2, Outcome.CONFIRMED), 0, Ending.GONE, None, 0, ""),
-        (answer(0, Outcome.UNKNOWN), 0, Ending.LATER, None, 0, ""),
-        (answer(2, Outcome.UNKNOWN), 0, Ending.LATER, None, 2, ""),
-        (answer(0, Outcome.REFUSED, FULL), 0, Ending.LATER, 1000, 1, "nacked: a queue is full"),
-        (answer(1, Outcome.REFUSED, FULL), 0, Ending.LATER, 2000, 2, "nacked: a queue is full"),
-        (answer(1, Outcome.REFUSED, FULL), 1, Ending.LATER, 1600, 2, "nacked: a queue is full"),
-        (answer(2, Outcome.REFUSED, FULL), 0, Ending.DEAD, None, 3, "nacked: a queue is full"),
-        (answer(9, Outcome.REFUSED, FULL), 0, Ending.DEAD, None, 10, "nacked: a queue is full"),
-        (answer(0, Outcome.REFUSED, TOO_LARGE), 0, Ending.DEAD, None, 1, "too_large: its body has 9 bytes"),
+        (0, FULL, 0, Verdict(1000, 1)),
+        (1, FULL, 0, Verdict(2000, 2)),
+        (1, FULL, 1, Verdict(1600, 2)),
+        (2, FULL, 0, Verdict(None, 3)),
+        (9, FULL, 0, Verdict(None, 10)),
+        (0, TOO_LARGE, 0, Verdict(None, 1)),
+        (9, AWAY, 0, Verdict(5, 9)),
     ],
 )
-def test_what_an_answer_means(
-    given: Answer, spread: float, ending: Ending, wait_ms: int | None, tries: int, reason: str
-) -> None:
-    decided = verdict(*given, RULES, spread)
-    assert (decided.ending, decided.wait_ms, decided.tries) == (ending, wait_ms, tries)
-    assert ("" if decided.reason is None else str(decided.reason)) == reason
+def test_what_a_refusal_means(tries: int, refusal: Refusal, spread: float, decided: Verdict) -> None:
+    assert verdict(tries, refusal, RULES, spread) == decided
 
 
 async def test_a_confirmed_message_is_gone_and_its_lateness_counted() -> None:
