@@ -405,16 +405,11 @@ class Letter(Protocol):
     ``route`` selects how the sink publishes. Times are Unix milliseconds by the store's clock.
     """
 
-    @property
-    def route(self) -> str: ...
-    @property
-    def public_id(self) -> bytes: ...
-    @property
-    def payload(self) -> bytes: ...
-    @property
-    def due_ms(self) -> int: ...
-    @property
-    def arrived_ms(self) -> int: ...
+    route: str
+    public_id: bytes
+    payload: bytes
+    due_ms: int
+    arrived_ms: int
 
 
 L = TypeVar("L", bound=Letter)

@@ -36,7 +36,6 @@ class RouteRules:
     a delay is postponed.
     """
 
-    name: str
     headers: HeaderRules
     order: str
     on_bad: str

@@ -45,7 +45,6 @@ def route_rules(settings: Settings, name: str) -> RouteRules:
     """Return what parking needs to know of a route."""
     route, headers = settings.routes[name], settings.headers
     return RouteRules(
-        name=name,
         headers=HeaderRules(
             settings.dialects_of(name),
             headers.levels,

@@ -280,15 +280,14 @@ def _exchanges(settings: Settings) -> Iterator[Conflict]:
 
 def _exchange_names(settings: Settings, name: str) -> Iterator[Conflict]:
     route = settings.routes[name]
-    if route.queue.startswith("amq."):
-        yield Conflict(_in(name, "queue"), 'must not start with "amq.": RabbitMQ reserves these names')
+    for field in ("queue", "intercept"):
+        if getattr(route, field).startswith("amq."):
+            yield Conflict(_in(name, field), 'must not start with "amq.": RabbitMQ reserves these names')
     if route.retries:
         yield from _failing_queue(settings, name)
         return
     if not route.intercept:
         yield Conflict(_in(name, "intercept"), "must not be empty: postdate cannot intercept the default exchange")
-    if route.intercept.startswith("amq."):
-        yield Conflict(_in(name, "intercept"), 'must not start with "amq.": RabbitMQ reserves these names')
     if len(settings.queue_of(name).encode()) > 255:
         # A queue that is set is checked by its rule. Only the default name can be too long here.
         text = "must be set: the default name contains the route's and is over 255 bytes"
@@ -456,8 +455,6 @@ def _level_topics(settings: Settings, name: str, named: list[_Named]) -> Iterato
     if len(prefix) > _LEVEL_PREFIX_MAX:
         text = f"and the route's name must have at most {_LEVEL_PREFIX_MAX - 2} characters together"
         yield Conflict(_of("kafka", "group") + mode, text)
-    if settings.routes[name].tombstones == "cancel":
-        yield Conflict(_in(name, "tombstones") + mode, "must be deliver if the mode is levels")
     for intake in named:
         if takes_level_topic(intake.naming, prefix):
             text = f'is "{intake.naming.intercept}", which matches the level topics of {ROUTES}.{name}: "{prefix}*"'
@@ -491,8 +488,6 @@ def _trust(settings: Settings) -> Iterator[Conflict]:
     for name, route in settings.routes.items():
         if route.tombstones == "cancel" and not route.cancel:
             yield Conflict(_in(name, "tombstones", "cancel"), "must be deliver if cancel is false")
-        if route.on_same_key and route.mode != "redis":
-            yield Conflict(_in(name, "on_same_key", "mode"), f"is only for mode redis: mode {route.mode} keeps no keys")
         if route.broker == "rabbitmq" and "allow_to" in route.model_fields_set:
             yield from _allowed_queues(settings, name, route)
 

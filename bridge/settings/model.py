@@ -33,7 +33,6 @@ from bridge.settings.values import (
     LastStep,
     ListOf,
     Mapped,
-    Mechanism,
     Number,
     OneOf,
     Postponed,
@@ -140,7 +139,7 @@ class Kafka(OAuth):
     session_timeout: Annotated[int, Duration("1s", "30m")] = milliseconds("6s")
     security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], OneOf()] = "PLAINTEXT"
     sasl_mechanism: Annotated[
-        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"], Mechanism()
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"], OneOf()
     ] = "PLAIN"
     sasl_username: Annotated[str, _TEXT] = ""
     sasl_password: Annotated[SecretStr, Secret()] = SecretStr("")
@@ -351,7 +350,7 @@ class Route(Section):
     dialects: Annotated[tuple[str, ...], ListOf(OneOf(sorted(KNOWN_DIALECTS))), Only(kind="delay")] = ()
     on_bad: Annotated[Literal["", "dead", "deliver"], OneOf(), Only(kind="delay")] = ""
     cancel: Annotated[bool, Only(kind="delay")] = True
-    on_same_key: Annotated[Literal["", "replace", "keep", "reject"], OneOf(), Only(kind="delay")] = ""
+    on_same_key: Annotated[Literal["", "replace", "keep", "reject"], OneOf(), Only(kind="delay", mode="redis")] = ""
     id_from: Annotated[Literal["message_id", "correlation_id"], OneOf(), Only(broker="rabbitmq", mode="redis")] = (
         "message_id"
     )
@@ -359,7 +358,9 @@ class Route(Section):
     allow_to: Annotated[tuple[str, ...], ListOf(BrokerName()), Only(kind="delay")] = ()
     binary_numbers: Annotated[bool, Only(broker="kafka", kind="delay")] = False
     round_timestamps: Annotated[bool, Only(broker="rabbitmq", kind="delay")] = False
-    tombstones: Annotated[Literal["deliver", "cancel"], OneOf(), Only(broker="kafka", kind="delay")] = "deliver"
+    tombstones: Annotated[Literal["deliver", "cancel"], OneOf(), Only(broker="kafka", kind="delay", mode="redis")] = (
+        "deliver"
+    )
     release: Annotated[Literal["", "plain", "transactional"], OneOf(), Only(broker="kafka", mode="redis")] = ""
     partitioner: Annotated[Literal["", Partitioner], OneOf(), Only(broker="kafka")] = ""
     delay_from: Annotated[Literal["", DelayFrom], OneOf(), Only(broker="kafka", kind="delay")] = ""

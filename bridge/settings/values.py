@@ -242,19 +242,8 @@ class OneOf(Rule):
         raise wrong(f"must be one of {', '.join(named)}", advice)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        rule = self if self.choices else type(self)(get_args(source))
+        rule = self if self.choices else OneOf(get_args(source))
         return core_schema.no_info_before_validator_function(rule.read, handler(source))
-
-
-@dataclass(frozen=True)
-class Mechanism(OneOf):
-    """A SASL mechanism of Kafka."""
-
-    def read(self, value: Any) -> str:
-        if value == "GSSAPI":
-            advice = "Use SCRAM-SHA-512 or OAUTHBEARER, or TLS with a client certificate."
-            raise wrong("cannot be GSSAPI: postdate does not support Kerberos", advice)
-        return super().read(value)
 
 
 @dataclass(frozen=True)

@@ -136,4 +136,4 @@ class Tracer:
                 payload = self._headers.write(letter.payload, carrier["traceparent"])
             except ValueError:
                 return
-            letter.payload = payload  # type: ignore[misc]  # a claim: only this process sees its payload
+            letter.payload = payload  # only this process sees its payload

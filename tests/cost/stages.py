@@ -38,7 +38,7 @@ from tests.devstack.service import clean_env
 
 ROWS = ("process, park", "process, claim and publish", "process, settle")
 _BATCHES = {1: 60, 10: 20, 100: 5, 500: 2}
-_ROUTE = RouteRules("orders", HeaderRules(), "key", "dead", "replace", "find", 1 << 20)
+_ROUTE = RouteRules(HeaderRules(), "key", "dead", "replace", "find", 1 << 20)
 _REPLIES = {
     "park": b":1\r\n",
     "let_go": b"*6\r\n:1\r\n:0\r\n:-1\r\n:0\r\n$0\r\n\r\n:1\r\n",

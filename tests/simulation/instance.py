@@ -48,7 +48,7 @@ RETRY_ROUTE, WAITS_MS = "retries", (200, 1_000, 3_000)
 
 def route_rules(name: str, hold: bool) -> RouteRules:
     """Return the rules of a route with the defaults of the settings. ``hold``: of the retry route."""
-    rules = RouteRules(name, HeaderRules(), "key", "dead", "replace", "find", 1 << 20)
+    rules = RouteRules(HeaderRules(), "key", "dead", "replace", "find", 1 << 20)
     return replace(rules, schedule=RetrySchedule(WAITS_MS, hold=hold)) if name == RETRY_ROUTE else rules
 
 

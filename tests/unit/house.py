@@ -29,7 +29,7 @@ SHARDS = 4
 LEASE_MS = 15_000
 DRAIN_MS = 4_000
 HOUR_MS = 3_600_000
-ORDERS = RouteRules("orders", HeaderRules(), "key", "dead", "replace", "find", 1 << 20)
+ORDERS = RouteRules(HeaderRules(), "key", "dead", "replace", "find", 1 << 20)
 RULES = ClaimRules(LEASE_MS, DRAIN_MS, 1, 100, 1 << 20, 1000)
 RETRY = RetryRules(first_ms=500, factor=2, max_ms=30_000, attempts=3)
 
@@ -61,7 +61,7 @@ class House:
         self.health = Health()
         self.source = MemorySource(self.clock) if source is None else source
         self.sink = MemorySink[Claim](window)
-        routes = {"orders": replace(route, **changes), **{name: replace(route, name=name) for name in also}}
+        routes = {"orders": replace(route, **changes), **dict.fromkeys(also, route)}
         limits = ParkLimits(batch_max=100, batch_bytes=1 << 20, recent_max=50)
         assembled = self.piped = PipelineRules(routes, rules, RETRY, limits, rates or {}, ahead_ms=ahead_ms)
         self.metrics = Metrics(routes)
@@ -85,7 +85,7 @@ class House:
 
     def follow(self, *routes: str, rates: Mapping[str, float] | None = None) -> None:
         """Have these routes from now on, as after a reload."""
-        rules = {name: replace(ORDERS, name=name) for name in routes}
+        rules = dict.fromkeys(routes, ORDERS)
         self.metrics.follow(routes)
         self.stages.follow(replace(self.piped, routes=rules, rates=rates or {}))
 

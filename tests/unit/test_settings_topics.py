@@ -144,7 +144,7 @@ def test_a_star_in_the_name_of_an_exchange_is_a_star() -> None:
     ("more", "said"),
     [
         ('mode = "ladder"', "routes.orders.mode must be redis or levels on Kafka"),
-        ('mode = "levels"\ntombstones = "cancel"', "routes.orders.tombstones must be deliver if the mode is levels"),
+        ('mode = "levels"\ntombstones = "cancel"', "routes.orders.tombstones is only for mode redis, not for levels"),
         (
             'mode = "levels"\nalso = ["postdate.* -> *"]',
             'routes.orders.also (item 1) is "postdate.*", which matches the level topics of routes.orders',

@@ -76,7 +76,7 @@ def test_an_open_route_is_named_with_what_to_do() -> None:
         ),
         (
             TO_EXCHANGE + 'mode = "levels"\non_same_key = "reject"\n',
-            "routes.orders.on_same_key is only for mode redis: mode levels keeps no keys",
+            "routes.orders.on_same_key is only for mode redis, not for levels",
         ),
         (
             TO_EXCHANGE + 'allow_to = ["a"]\n',
