@@ -44,8 +44,8 @@ def too_many_headers(most: int) -> Refusal:
 def no_leader(topic: str, partition: int) -> Refusal:
     """The leader of the partition is away and no other took over yet: nothing was tried."""
     text = "partition {partition} of topic '{topic}' has no leader at the moment"
-    values = {"partition": partition, "topic": topic}
-    return Refusal(Reason(ReasonKind.NO_LEADER, text, values), again_ms=_SOON_MS)
+    reason = Reason(ReasonKind.NO_LEADER, text, {"partition": partition, "topic": topic})
+    return Refusal(reason, again_ms=_SOON_MS)
 
 
 def unreachable(cluster: Any, tp: TopicPartition) -> Refusal | None:

@@ -197,8 +197,8 @@ class KafkaSource:
         self._topics = TopicWatch(self._intakes, mend, health, self._assignments.lost_in_absent)
         self._old = OldTimestamps(health, clock)
         self._originals = Originals()
-        #: Partitions paused for ``_POINTER_S``, and until when.
-        self._unfollowed: dict[TopicPartition, float] = {}
+        #: Partitions paused for a while, and until when (Unix ms).
+        self._resting: dict[TopicPartition, int] = {}
         self._joined = False
         #: The next turn checks for partitions to start and for recreated topics.
         self._recheck = True
@@ -368,7 +368,8 @@ class KafkaSource:
                     await self._wait_for_room(consumer)
                 if self._closed_routes or self._paused:
                     self._pause_closed(consumer)
-                self._resume_unfollowed(consumer)
+                if self._resting:
+                    self._resume_rested(consumer)
                 await self._poll_once(consumer)
                 if not self._joined:  # a group that refuses this member fails the first poll
                     self._joined = True
@@ -394,9 +395,14 @@ class KafkaSource:
         consumer.resume(*(self._paused - closed) & consumer.assignment())
         self._paused = closed
 
-    def _resume_unfollowed(self, consumer: AIOKafkaConsumer) -> None:
-        for tp in [tp for tp, until in self._unfollowed.items() if until < time.monotonic()]:
-            del self._unfollowed[tp]
+    def _rest(self, consumer: AIOKafkaConsumer, tp: TopicPartition, until_ms: int) -> None:
+        consumer.pause(tp)
+        self._resting[tp] = until_ms
+
+    def _resume_rested(self, consumer: AIOKafkaConsumer) -> None:
+        now_ms = self._clock.now_ms()
+        for tp in [tp for tp, until_ms in self._resting.items() if until_ms <= now_ms]:
+            del self._resting[tp]
             if tp in consumer.assignment() and tp not in self._paused:
                 consumer.resume(tp)
 
@@ -480,8 +486,7 @@ class KafkaSource:
         subject = Subject("kafka", "pointer", tp.topic)
         self._health.say(subject, text if found.trouble else "", 3 * _POINTER_S)
         if found.trouble:
-            consumer.pause(tp)
-            self._unfollowed[tp] = time.monotonic() + _POINTER_S
+            self._rest(consumer, tp, self._clock.now_ms() + int(_POINTER_S * 1000))
 
     def _hand_over(self, deliveries: Sequence[Delivery]) -> None:
         self._arrivals.add(deliveries)

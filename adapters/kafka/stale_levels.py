@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -32,11 +33,7 @@ def count(settings: Settings) -> list[Place]:
 
     Raises ``BrokerUnavailable``.
     """
-
-    async def work(admin: AIOKafkaAdminClient) -> list[Place]:
-        return await _count(settings, admin)
-
-    return with_admin(settings, work)
+    return with_admin(settings, partial(_count, settings))
 
 
 def remove(settings: Settings, everything: bool, force: bool, dry_run: bool) -> list[Place]:

@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -43,14 +42,6 @@ _READ_MS = 500
 
 #: Records of one partition on their way, and the answer to them.
 _Sent = tuple[TopicPartition, list[OutgoingRecord[Any]], asyncio.Future[Any]]
-
-
-@dataclass(frozen=True)
-class ShardNames:
-    """The names of a shard in Kafka: its transactional id, and the partition of its markers."""
-
-    transactional_id: str
-    markers: TopicPartition
 
 
 class RefusedRecordsError(Exception):
@@ -205,11 +196,11 @@ class ShardSession:
             waiter.exception()  # it has no other reader
 
 
-async def open_session(rules: Kafka, names: ShardNames, delivered: DeliveredKeys) -> ShardSession:
-    """Fence all earlier sessions of the shard, and learn what they delivered. Raises ``BrokerUnavailable``, the errors
-    of aiokafka and of the network."""
-    producer = new_transactional_producer(rules, names.transactional_id, TIMEOUT_MS)
-    session = ShardSession(producer, names.markers)
+async def open_session(rules: Kafka, markers: TopicPartition, delivered: DeliveredKeys) -> ShardSession:
+    """Fence all earlier sessions of the shard with these markers, and learn what they delivered. Raises
+    ``BrokerUnavailable``, the errors of aiokafka and of the network."""
+    producer = new_transactional_producer(rules, f"{markers.topic}.{markers.partition}", TIMEOUT_MS)
+    session = ShardSession(producer, markers)
     try:
         await start(producer, rules)
         await producer.client.force_metadata_update()

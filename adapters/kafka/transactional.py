@@ -25,7 +25,7 @@ from adapters.kafka.access import broker_errors
 from adapters.kafka.delivered import DeliveredKeys, key_of, marker_topic
 from adapters.kafka.outgoing import OutgoingRecord
 from adapters.kafka.partition_queue import make_smaller, may_compress
-from adapters.kafka.transaction import MissingMarkersError, RefusedRecordsError, ShardNames, ShardSession, open_session
+from adapters.kafka.transaction import MissingMarkersError, RefusedRecordsError, ShardSession, open_session
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Outcome, Refusal
 from bridge.core.reasons import Reason, ReasonKind
@@ -70,10 +70,9 @@ class Transactions:
         shard = shard_of(flight.letter.public_id)
         queue = self._shards.get(shard)
         if queue is None:
-            topic = marker_topic(self._rules.group)
-            names = ShardNames(f"{topic}.{shard}", TopicPartition(topic, shard))
+            markers = TopicPartition(marker_topic(self._rules.group), shard)
             rules, window_ms = self._rules, self._window_ms
-            queue = self._shards[shard] = ShardQueue(rules, names, window_ms, answer, self._health, self._mend)
+            queue = self._shards[shard] = ShardQueue(rules, markers, window_ms, answer, self._health, self._mend)
         queue.add((tp, flight))
 
     async def end(self) -> None:
@@ -86,15 +85,21 @@ class ShardQueue:
     """The queue of one shard, in the order of publishing."""
 
     def __init__(
-        self, rules: Kafka, names: ShardNames, window_ms: int, answer: Answer, health: Health, mend: Callable[[], None]
+        self,
+        rules: Kafka,
+        markers: TopicPartition,
+        window_ms: int,
+        answer: Answer,
+        health: Health,
+        mend: Callable[[], None],
     ) -> None:
         self._rules = rules
-        self._names = names
+        self._markers = markers
         self._delivered = DeliveredKeys(window_ms)
         self._answer = answer
         self._health = health
         self._mend = mend
-        self._shard: int = names.markers.partition
+        self._shard: int = markers.partition
         self._subject = Subject("kafka", "transactions", str(self._shard))
         self._compressed = rules.compression != "none"
         self._queue: deque[_Flight] = deque()
@@ -124,7 +129,7 @@ class ShardQueue:
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.cancel()
-        self._unknown()
+        self._give_back(Outcome.UNKNOWN)
         if loop is not None:
             await asyncio.wait([loop])
         await self._close()
@@ -141,7 +146,7 @@ class ShardQueue:
             self._loop = None
             self._health.say(self._subject, f"a transaction failed: {why}", for_s=_TOLD_S)
             self._rests_until = time.monotonic() + _REST_S
-            self._unknown()
+            self._give_back(Outcome.UNKNOWN)
 
     async def _run(self) -> None:
         try:
@@ -159,16 +164,16 @@ class ShardQueue:
     async def _begin(self) -> ShardSession | None:
         """Begin a session. If none can begin, refuse what waits: nothing was tried."""
         if time.monotonic() < self._rests_until:
-            self._refuse_all()
+            self._give_back(Outcome.REFUSED, self._unable)
             return None
         delivered = DeliveredKeys(self._delivered.window_ms)
         try:
             with broker_errors(self._rules):
                 async with asyncio.timeout(_DEADLINE_S):
-                    self._session = await open_session(self._rules, self._names, delivered)
+                    self._session = await open_session(self._rules, self._markers, delivered)
         except BrokerUnavailable as error:
             if isinstance(error.__cause__, ProducerFenced):  # another instance begins one, and has the shard now
-                self._unknown()
+                self._give_back(Outcome.UNKNOWN)
                 return None
             if isinstance(error, MissingMarkersError):
                 self._mend()
@@ -184,24 +189,15 @@ class ShardQueue:
         self._unable = Refusal(reason, again_ms=int(_REST_S * 1000))
         text = f"nothing is delivered in transactions of shard {self._shard}: {why}"
         self._health.say(self._subject, text, for_s=_TOLD_S, cause=why)
-        self._refuse_all()
+        self._give_back(Outcome.REFUSED, self._unable)
 
-    def _refuse_all(self) -> None:
-        flights = self._left()
-        if flights:
-            self._answer("", flights, Outcome.REFUSED, self._unable)
-
-    def _unknown(self) -> None:
-        flights = self._left()
-        if flights:
-            self._answer("", flights, Outcome.UNKNOWN, None)
-
-    def _left(self) -> list[OutgoingRecord[Any]]:
-        """Empty the queue."""
-        left = [flight for _, flight in (*self._taken, *self._queue)]
+    def _give_back(self, outcome: Outcome, refusal: Refusal | None = None) -> None:
+        """Report everything that waits."""
+        flights = [flight for _, flight in (*self._taken, *self._queue)]
         self._taken = []
         self._queue.clear()
-        return left
+        if flights:
+            self._answer("", flights, outcome, refusal)
 
     async def _close(self) -> None:
         session, self._session = self._session, None
@@ -237,7 +233,7 @@ class ShardQueue:
                 self._health.say(self._subject, text, for_s=_TOLD_S, cause="failed")
             self._session = None
             if not (fenced and self._put_back()):
-                self._unknown()
+                self._give_back(Outcome.UNKNOWN)
             await session.close()
 
     def _put_back(self) -> bool:

@@ -392,7 +392,7 @@ def parameters(settings: RabbitMQ, name: str) -> list[pika.ConnectionParameters]
             parameters.credentials = login
         if context is not None:
             parameters.ssl_options = pika.SSLOptions(context, parameters.host)
-    return list(found)
+    return found
 
 
 def _login(settings: RabbitMQ) -> pika.PlainCredentials | ExternalCredentials | None:

@@ -87,38 +87,19 @@ def read_rejected(props: bytes, failing: FailingQueue, entries_max: int | None =
     died = [*deaths(props, found.get(X_DEATH)), Death({}, None)]
     here = next((death for death in died if death.texts.get(b"queue") == failing.queue), None)
     death = here or died[0]
-    state = _State(
-        _number(props, found.get(_ATTEMPT), 1, _ATTEMPT_MAX),
-        _number(props, found.get(_FIRST_FAILED), 0, _MOMENT_MAX_MS),
-        _text(props, found.get(_ID), _ID_MAX),
-    )
-    forged = (
-        failing.seal is not None
-        and bool(found.keys() & RETRY_HEADERS)
-        and not state.is_sealed(failing.seal, _text(props, found.get(_SIGNATURE), _ID_MAX))
-    )
-    attempt, first_ms, own_id = 1, None, b""
+    attempt = _number(props, found.get(_ATTEMPT), 1, _ATTEMPT_MAX)
+    first_ms = _number(props, found.get(_FIRST_FAILED), 0, _MOMENT_MAX_MS)
+    own_id, signature = _text(props, found.get(_ID), _ID_MAX), _text(props, found.get(_SIGNATURE), _ID_MAX)
+    forged = False
+    if failing.seal is not None and found.keys() & RETRY_HEADERS:
+        forged = attempt is None or first_ms is None or not failing.seal.fits(own_id, attempt, first_ms, signature)
     returned_here = here is not None and here.texts.get(b"exchange") == failing.back
-    if returned_here and state.attempt is not None and not forged:
-        attempt, first_ms, own_id = state.attempt + 1, state.first_ms, state.id
+    if attempt is None or forged or not returned_here:
+        attempt, first_ms, own_id = 0, None, b""
     reason = death.texts.get(b"reason", b"")[:_REASON_MAX].decode(errors="ignore")
     expiration = here.texts.get(b"original-expiration", b"") if here is not None else b""
-    failure = Failure(attempt, reason, first_ms, own_id)
+    failure = Failure(attempt + 1, reason, first_ms, own_id)
     return Rejected(failure, death.routing_key, expiration if is_expiration(expiration) else b"", forged)
-
-
-class _State(NamedTuple):
-    """What the retry headers say; None where they do not."""
-
-    attempt: int | None
-    first_ms: int | None
-    id: bytes
-
-    def is_sealed(self, seal: Seal, signature: bytes) -> bool:
-        """Return whether postdate wrote it."""
-        if self.attempt is None or self.first_ms is None:
-            return False
-        return seal.fits(self.id, self.attempt, self.first_ms, signature)
 
 
 def retry_entries(failure: Failure, arrived_ms: int, public_id: bytes, seal: Seal | None = None) -> bytes:

@@ -110,7 +110,8 @@ def _not_opened(cause: BaseException, wanted: pika.ConnectionParameters, connect
     """Describe a failure to connect."""
     address, tls, text = f"{wanted.host}:{wanted.port}", wanted.ssl_options is not None, str(cause)
     if isinstance(cause, AuthenticationError) and text == wanted.credentials.TYPE:
-        return no_mechanism(text)
+        plugin = " and enable the plugin rabbitmq_auth_mechanism_ssl" if text == "EXTERNAL" else ""
+        return f"RabbitMQ does not offer the login {text}. Add it to auth_mechanisms in rabbitmq.conf{plugin}"
     if known := _refused_login(text, wanted):
         return known
     if tls and (known := _of_tls(cause, address)):
@@ -177,12 +178,6 @@ def _of_alert(alert: str, address: str) -> str:
     return (
         f"RabbitMQ at {address} ends the TLS handshake ({reason}). Compare its ssl_options with this machine's OpenSSL"
     )
-
-
-def no_mechanism(mechanism: str) -> str:
-    """Describe a login that RabbitMQ does not offer."""
-    plugin = " and enable the plugin rabbitmq_auth_mechanism_ssl" if mechanism == "EXTERNAL" else ""
-    return f"RabbitMQ does not offer the login {mechanism}. Add it to auth_mechanisms in rabbitmq.conf{plugin}"
 
 
 def _refused_login(text: str, wanted: pika.ConnectionParameters | None) -> str | None:

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaConnectionError, ProducerFenced
 
 from adapters.kafka import transactional
 from adapters.kafka.delivered import DeliveredKeys
-from adapters.kafka.transaction import RefusedRecordsError, ShardNames
+from adapters.kafka.transaction import RefusedRecordsError
 from adapters.kafka.transactional import Transactions
 from bridge.core.message import Claim, Outcome, Refusal
 from bridge.core.ports import Result
@@ -73,10 +73,10 @@ class TransactionalSink(SimulatedSink):
 class _Session:
     """A producer's session of one shard, as ``ShardSession``."""
 
-    def __init__(self, sink: TransactionalSink, names: ShardNames) -> None:
+    def __init__(self, sink: TransactionalSink, markers: TopicPartition) -> None:
         self._sink = sink
         self._broker = sink.broker
-        self._id = names.transactional_id
+        self._id = f"{markers.topic}.{markers.partition}"
         self._number = 0
 
     async def begin(self, delivered: DeliveredKeys) -> None:
@@ -122,10 +122,10 @@ class _Session:
 def simulated_sessions(broker: Broker) -> AbstractContextManager[Any]:
     """Replace Kafka's sessions by those of a simulated broker."""
 
-    async def open_session(_: Kafka, names: ShardNames, delivered: DeliveredKeys) -> _Session:
+    async def open_session(_: Kafka, markers: TopicPartition, delivered: DeliveredKeys) -> _Session:
         sink = next(sink for sink in broker.sinks if sink.process is PROCESS.get())
         assert isinstance(sink, TransactionalSink)
-        session = _Session(sink, names)
+        session = _Session(sink, markers)
         await session.begin(delivered)
         return session
 

@@ -8,14 +8,13 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from adapters.kafka.transaction import ShardNames
 from adapters.kafka.transactional import ShardQueue
 from bridge.core.message import Outcome
 from bridge.settings import Kafka
 from bridge.telemetry.health import Health
 
 TARGET = TopicPartition("orders", 0)
-NAMES = ShardNames("postdate.released.0", TopicPartition("postdate.released", 0))
+MARKERS = TopicPartition("postdate.released", 0)
 
 
 def flight(public_id: bytes) -> Any:
@@ -44,7 +43,7 @@ async def test_a_message_that_waits_twice_is_sent_once_and_both_are_confirmed() 
     def answer(_: str, records: Sequence[Any], outcome: Outcome, __: object) -> None:
         answered.extend((record.letter.public_id, outcome) for record in records)
 
-    queue = ShardQueue(Kafka(), NAMES, 600_000, answer, Health(), lambda: None)
+    queue = ShardQueue(Kafka(), MARKERS, 600_000, answer, Health(), lambda: None)
     session: Any = Session()
     queue._session = session
     for public_id in (b"a", b"b", b"a"):

@@ -45,15 +45,6 @@ class BoundedSource(KafkaSource):
     def __init__(self, rules: Kafka, *others: Any) -> None:
         super().__init__(rules.model_copy(update={"window": self._held_windows * rules.window}), *others)
         self._open_max = _WINDOWS_OPEN * rules.window
-        self._resting: dict[TopicPartition, int] = {}
-
-    async def _poll_once(self, consumer: AIOKafkaConsumer) -> None:
-        now_ms = self._clock.now_ms()
-        for tp in [tp for tp, look_ms in self._resting.items() if look_ms <= now_ms]:
-            del self._resting[tp]
-            if tp in consumer.assignment():
-                consumer.resume(tp)
-        await super()._poll_once(consumer)
 
     async def _take_in(
         self, consumer: AIOKafkaConsumer, fetched: Mapping[TopicPartition, Sequence[ConsumerRecord]]
@@ -67,8 +58,7 @@ class BoundedSource(KafkaSource):
             now, look_ms = self._cut(records, self._open_max - part.progress.open(), now_ms)
             if now < len(records):
                 consumer.seek(tp, records[now].offset)
-                consumer.pause(tp)
-                self._resting[tp] = look_ms
+                self._rest(consumer, tp, look_ms)
             if now:
                 taken[tp] = records[:now]
         await super()._take_in(consumer, taken)

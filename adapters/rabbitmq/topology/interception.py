@@ -28,7 +28,7 @@ def judge_interception(settings: Settings) -> list[CheckResult]:
     with suppress(BrokerUnavailable, Refused):
         found += judge_native_delays(settings)
     try:
-        found += [fail(_of(front.route), front.text, advice=front.advice) for front in foreign_bindings(settings)]
+        found += [fail(f"route {front.route}", front.text, advice=front.advice) for front in foreign_bindings(settings)]
         found += _full(settings)
     except BrokerUnavailable as error:
         text = f"other bindings of front exchanges, and queues at a length limit, are not known: {error}"
@@ -52,7 +52,7 @@ def _silent(settings: Settings) -> Iterator[CheckResult]:
     except BrokerUnavailable:
         return
     for queue, text in found.items():
-        yield fail(_of(queues[queue]), text)
+        yield fail(f"route {queues[queue]}", text)
 
 
 def _full(settings: Settings) -> Iterator[CheckResult]:
@@ -60,8 +60,4 @@ def _full(settings: Settings) -> Iterator[CheckResult]:
         for queue, route in consumed_queues(settings).items():
             found = api.queue(queue)
             if found is not None and found.limit is not None and found.refuses and found.ready >= found.limit:
-                yield fail(_of(route), full(queue, found.ready, found.limit))
-
-
-def _of(route: str) -> str:
-    return f"route {route}"
+                yield fail(f"route {route}", full(queue, found.ready, found.limit))
