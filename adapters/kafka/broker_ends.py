@@ -135,9 +135,10 @@ def _out(
     most = settings.limits.header_entries
     partitioner = settings.partitioner_of(name)
     if not route.retries:
-        return KafkaOut(router, drop, audit, partitioner, most, transactional=once)
+        return KafkaOut(router.target, drop, audit, partitioner, most, transactional=once)
     returns = Returns(len(settings.schedule_of(name)), route.last_target, seal)
-    return KafkaOut(RetryRouter(router, returns), drop, audit, partitioner, most, transactional=once, returns=returns)
+    retried = RetryRouter(router, returns).target
+    return KafkaOut(retried, drop, audit, partitioner, most, transactional=once, returns=returns)
 
 
 def _level_source(

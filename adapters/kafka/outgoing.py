@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
-from adapters.kafka.failure import RetryRouter, Returns, read_failure
+from adapters.kafka.failure import Returns, read_failure
 from adapters.kafka.raw.record import Header, Record
-from adapters.kafka.routing import FixedTarget, Router
+from adapters.kafka.routing import Target
 from bridge.core.ports import L, Letter
 from bridge.settings import Partitioner
 
@@ -44,7 +44,7 @@ class KafkaOut:
     is no other place for them. ``transactional``: records leave in transactions. ``returns``: of a retry route.
     """
 
-    router: Router | RetryRouter | FixedTarget
+    target: Target
     drop: frozenset[bytes]
     audit: bool
     partitioner: Partitioner | None = None

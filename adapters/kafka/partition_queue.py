@@ -128,7 +128,7 @@ class PartitionQueue:
         if error is None:
             self._confirmed()
         elif isinstance(error, KafkaError):
-            self._refused(error, sent_once(batch))
+            self._refused(error, once=batch.retry_count <= 1)
         else:
             self._break(f"aiokafka's producer stopped by itself ({type(error).__name__}: {error})")
         self._next()
@@ -256,11 +256,6 @@ def enqueue(producer: AIOKafkaProducer, tp: TopicPartition, batch: Any) -> Any:
 def last_batch(producer: AIOKafkaProducer, tp: TopicPartition) -> Any:
     """aiokafka's record of the batch that ``send_batch`` has just taken. Call it before any other task runs."""
     return producer._message_accumulator._batches[tp][-1]
-
-
-def sent_once(batch: Any) -> bool:
-    """Return whether a batch of ``last_batch`` was sent once, so that its refusal is certain."""
-    return bool(batch.retry_count <= 1)
 
 
 def take_back(producer: AIOKafkaProducer, tp: TopicPartition, records: int) -> None:

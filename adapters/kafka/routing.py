@@ -6,7 +6,7 @@ the target is never guessed: the record waits, and the refusal names the setting
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from adapters.kafka.raw.record import Header
 from bridge.core.message import Refusal
@@ -18,15 +18,8 @@ _HEADER = DESTINATION.encode()
 _UNKNOWN_MS = 5000
 
 
-class FixedTarget:
-    """One topic, whatever the record says."""
-
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
-
-    def target(self, topic: bytes, headers: Sequence[Header]) -> str:
-        """The fixed topic."""
-        return self._topic
+#: Chooses the topic for a record by its own topic and its headers, or says why it has none.
+Target = Callable[[bytes, Sequence[Header]], str | Refusal]
 
 
 class Router:

@@ -168,13 +168,17 @@ class KafkaSink(Generic[L]):
             return
         self._messages += len(letters)
         self._bytes += sum(len(letter.payload) for letter in letters)
-        refused: list[Result[L]] = []
         for choice in self._choices.values():
             choice.next_batch()
+        self._sort_all(letters, targets, None)
+
+    def _sort_all(self, letters: Sequence[L], targets: TargetTopics, refusal: Refusal | None) -> None:
+        """Put letters into the queues of their partitions, and refuse the others; all of them with a ``refusal``."""
+        refused = []
         for letter in letters:
-            refusal = self._sort(letter, targets)
-            if refusal is not None:
-                refused.append(Result(letter, Outcome.REFUSED, refusal))
+            why = refusal or self._sort(letter, targets)
+            if why is not None:
+                refused.append(Result(letter, Outcome.REFUSED, why))
         if refused:
             self._give(refused)
 
@@ -189,7 +193,7 @@ class KafkaSink(Generic[L]):
             return Refusal(unreadable(error), lasting=True)
         if out.headers_max is not None and len(record.headers) > out.headers_max:
             return refusals.too_many_headers(out.headers_max)
-        topic = out.router.target(topic_of(letter.payload), record.headers)
+        topic = out.target(topic_of(letter.payload), record.headers)
         if isinstance(topic, Refusal):
             return topic
         refusal_of = targets.refusal_of(topic)
@@ -283,13 +287,7 @@ class KafkaSink(Generic[L]):
         letters = self._asking.pop(topic)
         if refusal is not None:
             targets.refuse_for_a_while(topic, refusal)
-        results = []
-        for letter in letters:
-            refused = refusal or self._sort(letter, targets)
-            if refused is not None:
-                results.append(Result(letter, Outcome.REFUSED, refused))
-        if results:
-            self._give(results)
+        self._sort_all(letters, targets, refusal)
 
     # -- the connection ---------------------------------------------------------------------------------------------
 

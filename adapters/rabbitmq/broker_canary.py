@@ -12,6 +12,7 @@ from pika.exceptions import ChannelClosedByBroker
 
 from adapters.rabbitmq.connection import connected
 from adapters.rabbitmq.declarations import Arguments, Binding, Exchange, Queue
+from adapters.rabbitmq.refusals import NOT_FOUND
 from adapters.rabbitmq.topology import declaring
 from bridge.core.errors import Refused
 from bridge.settings import Route, Settings
@@ -19,7 +20,6 @@ from bridge.settings import Route, Settings
 _TIMEOUT_S = 5.0
 #: The longest wait for network events before the deadline is checked.
 _TURN_S = 0.2
-_NOT_FOUND = 404
 _LOST_MS = 60_000
 
 
@@ -29,14 +29,14 @@ def declare_canary(settings: Settings) -> None:
     A canary that comes so late that its sender no longer waits goes to a queue for lost ones, which keeps the last. As
     an unroutable message it would be retried, and become a dead letter that calls someone.
     """
-    target = _route(settings).target
-    lost = f"{target}.lost"
+    (route,) = settings.routes.values()
+    lost = f"{route.target}.lost"
     kept: Arguments = {"x-queue-type": "classic", "x-max-length": 1, "x-message-ttl": _LOST_MS}
     with declaring.open_session(settings) as session:
         session.make(Exchange(lost, type="fanout"))
         session.make(Queue(lost, kept))
         session.make(Binding(lost, lost, {}))
-        session.make(Exchange(target, type="direct", arguments={"alternate-exchange": lost}))
+        session.make(Exchange(route.target, type="direct", arguments={"alternate-exchange": lost}))
     declaring.declare(settings)
 
 
@@ -46,19 +46,15 @@ def round_trip(settings: Settings, delay_ms: int, wait_s: float, sent: Callable[
     Raises ``BrokerUnavailable``, and ``Refused`` where the canary's exchanges are missing or may not be used.
     """
     name = f"{settings.bridge.name} canary"
+    (route,) = settings.routes.values()
     with connected(settings.rabbitmq, name, _TIMEOUT_S, heartbeats=False) as connection:
         try:
-            return _trip(connection, _route(settings), delay_ms, wait_s, sent)
+            return _trip(connection, route, delay_ms, wait_s, sent)
         except ChannelClosedByBroker as error:
-            if error.reply_code != _NOT_FOUND:
+            if error.reply_code != NOT_FOUND:
                 raise
             text = f"the canary's exchanges are missing ({error.reply_text}). `postdate run` declares them"
             raise Refused(text) from error
-
-
-def _route(settings: Settings) -> Route:
-    (route,) = settings.routes.values()
-    return route
 
 
 def _trip(

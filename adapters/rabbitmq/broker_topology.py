@@ -34,10 +34,8 @@ def verify(settings: Settings) -> list[Finding]:
 
 def declare(settings: Settings) -> tuple[list[Finding], list[str]]:
     created, warnings = declaring.declare(settings)
-    found = [
-        Finding(_part(part.route, part.declaration), Standing.MADE if part.new else Standing.THERE) for part in created
-    ]
-    return found, warnings
+    states = {True: Standing.MADE, False: Standing.THERE}
+    return [Finding(_part(route, declaration), states[new]) for route, declaration, new in created], warnings
 
 
 def redeclare(settings: Settings) -> None:

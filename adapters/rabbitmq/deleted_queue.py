@@ -15,11 +15,10 @@ from pika.exceptions import AMQPError
 
 from adapters.rabbitmq.connection import RabbitLink, resolve
 from adapters.rabbitmq.intake_queue import IntakeQueue
-from adapters.rabbitmq.refusals import is_away
+from adapters.rabbitmq.refusals import is_gone
 from bridge.core.errors import BrokerUnavailable
 from bridge.delay.duration import write_moment
 
-_NOT_FOUND = 404
 _LOOKS, _LOOK_S, _ANSWER_S = 10, 0.03, 1.0
 #: How long the loss is a trouble, as that of a store is.
 DELETED_SHOWN_S = 3600.0
@@ -52,7 +51,7 @@ async def is_deleted(link: RabbitLink, queue: str) -> bool:
             async with asyncio.timeout(_ANSWER_S):
                 error = await _look(await link.channel(), queue)
             if error is not None:
-                return getattr(error, "reply_code", 0) == _NOT_FOUND and not is_away(str(error))
+                return is_gone(error)
             await asyncio.sleep(_LOOK_S)
     return False
 

@@ -12,7 +12,7 @@ from bridge.core.reasons import Reason, ReasonKind
 
 CONNECTION_FORCED = 320
 NO_ROUTE = 312
-ACCESS_REFUSED = 403
+ACCESS_REFUSED, NOT_FOUND = 403, 404
 #: RESOURCE_ERROR and INTERNAL_ERROR: a trouble of the broker, such as a node that stops, and not of the message.
 _BROKERS_OWN = frozenset({506, 541})
 #: RabbitMQ's replies for a queue on a node that is down, which it calls not found. 4.4 takes more than a minute for it.
@@ -56,7 +56,7 @@ def headers_too_large(frame_max: int) -> Refusal:
 
 def of_close(code: int, text: str) -> Refusal:
     """Return the refusal for the message over which the broker closed a channel or a connection."""
-    if code == 404:
+    if code == NOT_FOUND:
         return Refusal(Reason(ReasonKind.MISSING_EXCHANGE, "{text}", {"text": text}))
     if code == ACCESS_REFUSED:
         return Refusal(Reason(ReasonKind.FORBIDDEN, "{text}", {"text": text}))
@@ -86,6 +86,11 @@ def max_size_in(text: str) -> int | None:
     """Return the broker's ``max_message_size`` where the text names it."""
     found = _MAX_SIZE.search(text)
     return int(found.group(1)) if found else None
+
+
+def is_gone(error: BaseException) -> bool:
+    """Return whether RabbitMQ closed a channel because something does not exist, not even on a node that is down."""
+    return getattr(error, "reply_code", 0) == NOT_FOUND and not is_away(str(error))
 
 
 def is_away(reply: str) -> bool:

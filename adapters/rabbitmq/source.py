@@ -29,7 +29,7 @@ from adapters.rabbitmq.raw.amqp10 import unpacked
 from adapters.rabbitmq.raw.fields import Field
 from adapters.rabbitmq.raw.payload import pack
 from adapters.rabbitmq.raw.properties import UnreadableTable, edit, ordered, priority_in, read
-from adapters.rabbitmq.refusals import is_away
+from adapters.rabbitmq.refusals import is_gone
 from adapters.rabbitmq.trouble import no_answer, sentence
 from bridge.core.clock import StoreClock
 from bridge.core.errors import BrokerUnavailable, PostdateError
@@ -40,7 +40,6 @@ from bridge.telemetry.health import Health
 from bridge.telemetry.reconnect import Reconnect, keep_connected
 from bridge.telemetry.subject import INTAKE, Subject
 
-_NOT_FOUND = 404
 #: The part of the broker that takes in what RabbitMQ would delay by itself. Without it the process is still ready.
 NATIVE_DELAYS = "native delays"
 #: After this time without an answer to basic.consume, health names the queue. A quorum queue without a leader never
@@ -377,8 +376,7 @@ class RabbitSource:
             resolve(ended, why)
 
         def on_close(_: Channel, error: BaseException) -> None:
-            gone = getattr(error, "reply_code", 0) == _NOT_FOUND and not is_away(str(error))
-            on_end(f"{sentence(error)}. Meanwhile {intake.without}" if gone else sentence(error))
+            on_end(f"{sentence(error)}. Meanwhile {intake.without}" if is_gone(error) else sentence(error))
 
         def on_cancel(_: Any) -> None:
             if channel.is_open:

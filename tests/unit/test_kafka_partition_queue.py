@@ -78,7 +78,7 @@ def flight(number: int, audit: bool = False, compress_always: bool = False) -> O
     public_id = b"%020d" % number
     claim = Claim(public_id, 0, b"", 0, 0, 0, "r", b"", pack(*record), public_id, time.monotonic() + 10)
     router = Router("r", [Naming("intake", "target")])
-    out = KafkaOut(router, frozenset(), audit, compress_always=compress_always)
+    out = KafkaOut(router.target, frozenset(), audit, compress_always=compress_always)
     return OutgoingRecord(claim, record, out, keep_timestamp=False)
 
 

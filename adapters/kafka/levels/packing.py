@@ -15,7 +15,7 @@ from adapters.kafka.intake import KafkaIntake
 from adapters.kafka.levels.level_topics import LevelTopics, level_ms_in
 from adapters.kafka.outgoing import DUE_HEADER, ID_HEADER, KafkaOut
 from adapters.kafka.raw.record import pack, topic_of, unpack
-from adapters.kafka.routing import FixedTarget
+from adapters.kafka.routing import Target
 from bridge.core.message import Delivery, HeaderValue, Origin
 from bridge.core.reasons import Reason
 from bridge.delay.duration import write_duration
@@ -37,9 +37,14 @@ _CLOCKS_APART_MS = 3_600_000
 def places(topics: LevelTopics, target: KafkaOut) -> Mapping[str, KafkaOut]:
     """What the sink needs to know of each place that a parcel may go to. ``target`` is the destination."""
     ours = (*topics.levels.values(), topics.dead)
-    waiting = {topic: KafkaOut(FixedTarget(topic), frozenset(), audit=False, partitioner="same") for topic in ours}
+    waiting = {topic: KafkaOut(_fixed(topic), frozenset(), audit=False, partitioner="same") for topic in ours}
     dead = replace(waiting[topics.dead], compress_always=True)
     return {**waiting, topics.dead: dead, TARGET: target}
+
+
+def _fixed(topic: str) -> Target:
+    """Return one topic as target, whatever the record says."""
+    return lambda *_: topic
 
 
 def due_ms_of(value: HeaderValue) -> int:

@@ -85,16 +85,9 @@ def topic_of(data: bytes) -> bytes:
     return data[start : start + data[_HEAD_BYTES]] if len(data) > _HEAD_BYTES else b""
 
 
-class RecordHead(NamedTuple):
-    """Topic, partition and key of a record. The key is None if it is null, or beyond the given bytes."""
-
-    topic: bytes
-    partition: int
-    key: bytes | None
-
-
-def head_of(head: bytes) -> RecordHead:
-    """Read the first bytes of a packed record. Raises ``ValueError`` if they are no record."""
+def head_of(head: bytes) -> tuple[bytes, int, bytes | None]:
+    """Read topic, partition and key from the first bytes of a packed record. The key is None if it is null, or beyond
+    these bytes. Raises ``ValueError`` if they are no record."""
     try:
         version, partition, _, key_bytes, _, count = _unpack_head(head)
         if version != VERSION:
@@ -108,7 +101,7 @@ def head_of(head: bytes) -> RecordHead:
         if len(head) < _HEAD_BYTES:
             raise ValueError("not a Kafka record: it is cut short") from None
     reached = key_bytes >= 0 and at + key_bytes <= len(head)
-    return RecordHead(topic_of(head), partition, head[at : at + key_bytes] if reached else None)
+    return topic_of(head), partition, head[at : at + key_bytes] if reached else None
 
 
 def unpack(data: bytes, in_part: bool = False) -> Record:

@@ -147,7 +147,7 @@ def obstacles(move: PluginMove, facts: BrokerFacts) -> Iterator[str]:
                     f"it to '{move.names.target}' itself, and stop binding it to '{move.names.old}'"
                 )
     yield from _taken(move, facts)
-    if move.stage is Stage.REPLACED and found is not None and not _leads_on(found, move):
+    if move.stage is Stage.REPLACED and found is not None and found.arguments.get(ALTERNATE) != move.names.front:
         yield (
             f"'{move.names.old}' exists without alternate-exchange '{move.names.front}', so delayed messages are not "
             "delayed. Delete it and run this command again"
@@ -164,10 +164,6 @@ def _taken(move: PluginMove, facts: BrokerFacts) -> Iterator[str]:
         found = facts.exchanges.get(name)
         if found is not None and (found.type, dict(found.arguments), found.durable) != (type_, dict(arguments), True):
             yield f"exchange '{name}' exists with other properties, and the move needs that name. Delete or rename it"
-
-
-def _leads_on(found: ExchangeFacts, move: PluginMove) -> bool:
-    return found.arguments.get(ALTERNATE) == move.names.front
 
 
 def is_ready(move: PluginMove, facts: BrokerFacts) -> bool:

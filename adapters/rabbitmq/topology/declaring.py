@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pika
@@ -19,7 +19,7 @@ from pika.exceptions import ChannelClosedByBroker
 from adapters.rabbitmq.connection import connected
 from adapters.rabbitmq.declarations import Binding, Declaration, Exchange, Queue
 from adapters.rabbitmq.native_guard import delays_natively
-from adapters.rabbitmq.refusals import ACCESS_REFUSED, is_away
+from adapters.rabbitmq.refusals import ACCESS_REFUSED, NOT_FOUND, is_away, is_gone
 from adapters.rabbitmq.topology.findings import (
     Comparison,
     crashes_lazy_queues,
@@ -35,20 +35,13 @@ from bridge.core.errors import Refused, TopologyMismatch
 from bridge.desk.topology import Standing
 from bridge.settings import Settings
 
-_NOT_FOUND, _PRECONDITION_FAILED = 404, 406
+_PRECONDITION_FAILED = 406
 _TIMEOUT_S = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """One declaration after ``declare``.
-
-    AMQP cannot ask for a binding, so ``declare`` always makes it: it counts as new where one of its ends is new.
-    """
-
-    route: str
-    declaration: Declaration
-    new: bool
+#: Route, declaration, and whether it is new. AMQP cannot ask for a binding, so ``declare`` always makes it: a binding
+#: counts as new where one of its ends is new.
+Declared = tuple[str, Declaration, bool]
 
 
 def verify(settings: Settings) -> list[Comparison]:
@@ -57,7 +50,7 @@ def verify(settings: Settings) -> list[Comparison]:
         return [found for topology in plan(settings, session.native) for found in _compare(session, topology)]
 
 
-def declare(settings: Settings) -> tuple[list[Made], list[str]]:
+def declare(settings: Settings) -> tuple[list[Declared], list[str]]:
     """Declare what is missing. Return every declaration, and warnings.
 
     Raises ``TopologyMismatch`` before anything is changed, ``Refused`` for a lack of rights, ``BrokerUnavailable``.
@@ -68,7 +61,7 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
         _refuse(findings)
         outdated = [found.declaration for found in findings if found.state is Standing.OUTDATED]
         absent = [*outdated, *(found.declaration for found in findings if found.state is Standing.MISSING)]
-        created = []
+        created: list[Declared] = []
         away = {found.declaration.name for found in findings if found.state is Standing.AWAY}
         for topology in topologies:
             for declaration in topology.declarations():
@@ -77,7 +70,7 @@ def declare(settings: Settings) -> tuple[list[Made], list[str]]:
                 if isinstance(declaration, Exchange) and declaration in outdated:
                     session.delete(declaration)
                 if session.make(declaration):
-                    created.append(Made(topology.route, declaration, _is_new(declaration, absent)))
+                    created.append((topology.route, declaration, _is_new(declaration, absent)))
             for binding in topology.unbound:
                 session.unbind(binding)
     warnings = [found.text for found in findings if found.state is Standing.MISSING and not is_ours(found.declaration)]
@@ -143,7 +136,7 @@ class Session:
         if closed is None:
             return Comparison(route, wanted, Standing.SAME)
         reply = closed.reply_text
-        if closed.reply_code == _NOT_FOUND:
+        if closed.reply_code == NOT_FOUND:
             return Comparison(route, wanted, Standing.AWAY if is_away(reply) else Standing.MISSING)
         if closed.reply_code == ACCESS_REFUSED:
             return Comparison(route, wanted, Standing.FORBIDDEN, reply)
@@ -161,7 +154,7 @@ class Session:
             closed = self._declare(declaration, passive=False)
         if closed is None:
             return True
-        if isinstance(declaration, Binding) and declaration.foreign and closed.reply_code == _NOT_FOUND:
+        if isinstance(declaration, Binding) and declaration.foreign and closed.reply_code == NOT_FOUND:
             return False
         if closed.reply_code == ACCESS_REFUSED:
             raise Refused(not_permitted(closed.reply_text))
@@ -170,7 +163,7 @@ class Session:
     def unbind(self, binding: Binding) -> None:
         """Remove a binding, whether it exists or not. Raises ``Refused``."""
         closed = self._try(binding.unbind)
-        if closed is not None and closed.reply_code != _NOT_FOUND:
+        if closed is not None and closed.reply_code != NOT_FOUND:
             raise Refused(not_done("remove", binding, closed.reply_code, closed.reply_text))
 
     def waiting(self, queue: str) -> int | None:
@@ -188,14 +181,14 @@ class Session:
         Raises ``Refused``."""
         answers: list[Any] = []
         closed = self._try(lambda channel: answers.append(channel.queue_declare(queue, passive=True)))
-        if closed is not None and closed.reply_code != _NOT_FOUND:
+        if closed is not None and closed.reply_code != NOT_FOUND:
             raise Refused(f"RabbitMQ does not count queue '{queue}': {closed.reply_code} {closed.reply_text}")
         return answers[0].method if answers else None
 
     def lacks(self, declaration: Exchange | Queue) -> bool:
         """Return whether there is nothing of this name, not even on a node that is down."""
         closed = self._declare(declaration, passive=True)
-        return closed is not None and closed.reply_code == _NOT_FOUND and not is_away(closed.reply_text)
+        return closed is not None and is_gone(closed)
 
     def delete_if_empty(self, queue: Queue) -> bool:
         """Delete a queue that has no ready message. Return whether it was deleted. Raises ``Refused``.
@@ -215,7 +208,7 @@ class Session:
                 return False
             if closed is None:
                 self.delete(queue)
-        if closed is not None and closed.reply_code != _NOT_FOUND:
+        if closed is not None and closed.reply_code != NOT_FOUND:
             raise Refused(not_done("delete", queue, closed.reply_code, closed.reply_text))
         return True
 

@@ -243,7 +243,7 @@ class Source:
 
 def to(topic: str, drop: frozenset[bytes] = frozenset(), audit: bool = False, transactional: bool = False) -> KafkaOut:
     """A route that delivers all its records to one topic."""
-    return KafkaOut(Router("route", [Naming("intake", topic)]), drop, audit, transactional=transactional)
+    return KafkaOut(Router("route", [Naming("intake", topic)]).target, drop, audit, transactional=transactional)
 
 
 def claim(number: int, record: Record, route: str = "orders", topic: str = "intake") -> Claim:

@@ -235,7 +235,7 @@ async def test_a_returned_record_keeps_its_number_between_topics_of_the_same_siz
     target = await topics.make("target", partitions=12)
     intakes = {size: await topics.make(f"failed{size}", partitions=size) for size in (4, 12)}
     router = RetryRouter(Router("route", [Naming(intake, target) for intake in intakes.values()]), Returns(3))
-    out = KafkaOut(router, frozenset(), audit=False, partitioner="same", returns=Returns(3))
+    out = KafkaOut(router.target, frozenset(), audit=False, partitioner="same", returns=Returns(3))
     async with Sink(topics, {"orders": out}) as sink:
         claims = [claim(size, small(size)._replace(partition=3), topic=intake) for size, intake in intakes.items()]
         assert words(await sink.publish(*claims)) == ["confirmed"] * 2
