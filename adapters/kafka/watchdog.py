@@ -22,6 +22,7 @@ from bridge.core.clock import CLOCK_OFF_S, StoreClock
 from bridge.core.errors import BrokerUnavailable
 from bridge.core.message import Delivery
 from bridge.delay.duration import write_age
+from bridge.desk.severity import named
 from bridge.telemetry.health import Health
 from bridge.telemetry.subject import Subject
 
@@ -41,8 +42,6 @@ _OLD_SAID_S = 60.0
 _MOMENT = "x-deliver-at"
 #: How long the looks at a missing topic come soon.
 _HURRY_S = 60.0
-#: How many partitions a sentence names.
-_NAMED = 4
 _NO_ANSWER = "the brokers do not report the ends of their partitions"
 
 
@@ -251,10 +250,9 @@ class TopicWatch:
         self._headless[topic] = headless
         text = ""
         if lasting:
-            more = f" and {len(lasting) - _NAMED} more" if len(lasting) > _NAMED else ""
             text = (
-                f"nothing is taken from partitions {', '.join(map(str, lasting[:_NAMED]))}{more} of the topic {topic}: "
-                "they have no leader, so producers cannot write there either. Bring their brokers back"
+                f"nothing is taken from partitions {named([*map(str, lasting)], 4)} of the topic {topic}: they have no "
+                "leader, so producers cannot write there either. Bring their brokers back"
             )
         self._health.say(Subject("kafka", "leader", topic), text)
 

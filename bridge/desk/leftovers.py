@@ -15,6 +15,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from bridge.desk.clock_step import ClockStep
+from bridge.desk.severity import named
 
 #: How many queues or topics a sentence names; of more it gives the number.
 _NAMED = 4
@@ -173,10 +174,9 @@ def _stale(places: Sequence[Place], waiting: int, hiding: bool) -> str:
 def _hidden(places: Sequence[Place], alone: bool) -> str:
     """Warn of queues whose message count AMQP does not expose. Only where they are ``alone`` can they be removed: that
     would delete what is in the others, too."""
-    names = ", ".join(f"'{place.name}'" for place in places[:_NAMED])
-    more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+    names = named([f"'{place.name}'" for place in places], _NAMED)
     advice = "If it shows 0 there, delete them with `postdate levels remove --force`" if alone else "It shows all"
-    return f"These {_HIDES}: {names}{more}. See `rabbitmqctl list_queues name messages`. {advice}"
+    return f"These {_HIDES}: {names}. See `rabbitmqctl list_queues name messages`. {advice}"
 
 
 def _named(places: Sequence[Place]) -> str:

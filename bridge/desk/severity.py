@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -61,3 +62,9 @@ def fail(subject: str, text: str, code: int = FAILED, advice: str = "") -> Check
 def failed(subject: str, error: PostdateError) -> CheckResult:
     """Return the failure that an error means."""
     return fail(subject, str(error), UNREACHABLE if isinstance(error, Unreachable) else FAILED)
+
+
+def named(names: Sequence[str], most: int) -> str:
+    """Return the first names for a sentence, and how many more. Pure."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -20,6 +20,7 @@ from bridge.desk.past import AuditEntry, PastFilter, Remembered
 from bridge.desk.payload import Draft
 from bridge.desk.protocol import Desk
 from bridge.desk.rows import Row
+from bridge.desk.severity import named
 from bridge.operate import describe, find
 from bridge.operate import documents as doc
 from bridge.operate.bulk import Operations, Selection, VerbWork, dry_run
@@ -245,7 +246,7 @@ class LocalOperator:
             results += await verb.act(desk, batch, moment_ms, reason)
         changed = [result.id for result in results if result.code == FINE]
         if changed:
-            await self._note(verb.name, what or named(changed), len(changed), reason)
+            await self._note(verb.name, what or named(changed, _NAMED_MAX), len(changed), reason)
         return results
 
     async def preview(
@@ -433,12 +434,6 @@ class LocalOperator:
 async def _not_there(desk: Desk, message_id: str) -> NotThere:
     (result,) = await explained(desk, [missing(message_id.encode())])
     return NotThere(result)
-
-
-def named(ids: Sequence[str]) -> str:
-    """Return ids as text: the first five, and how many more. Pure."""
-    more = f" and {len(ids) - _NAMED_MAX} more" if len(ids) > _NAMED_MAX else ""
-    return ", ".join(ids[:_NAMED_MAX]) + more
 
 
 def _scheduled(message_id: bytes, due_ms: int) -> doc.Scheduled:

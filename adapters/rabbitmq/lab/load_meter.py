@@ -77,8 +77,9 @@ class RabbitGenerator:
         self._at_moment = bool(load.due_at) and load.asks in ("x-delay", NATIVE)
         self._body_head = frame_head.pack(BODY, 1, load.size)
         self._pad = b"x" * (load.size - STAMP.size) + b"\xce"
-        self._sent = self._floor = self._nacks = 0
-        self._singles: set[int] = set()
+        self._sent = self._nacks = 0
+        #: The numbers of the messages without an answer, in their order.
+        self._open: dict[int, None] = {}
         #: When the last message was confirmed.
         self._ended: asyncio.Future[float] = asyncio.get_running_loop().create_future()
 
@@ -110,6 +111,7 @@ class RabbitGenerator:
                 out += STAMP.pack(load.run << 32 | number, due)
                 out += self._pad
                 self._sent += 1
+                self._open[self._sent] = None
             self._link.connection.send(bytes(out))
 
     def _delay_ms(self, now: float) -> int:
@@ -139,19 +141,12 @@ class RabbitGenerator:
 
     def _answered(self, refused: bool, tag: int, multiple: int) -> None:
         self._nacks += refused
-        singles = self._singles
-        if multiple & 1:
-            self._floor = max(self._floor, tag)
-            if singles:
-                self._singles = singles = {single for single in singles if single > self._floor}
-        else:
-            singles.add(tag)
-        while self._floor + 1 in singles:
-            self._floor += 1
-            singles.discard(self._floor)
+        first = next(iter(self._open), tag) if multiple & 1 else tag
+        for answered in range(first, tag + 1):
+            self._open.pop(answered, None)
 
     def _confirmed(self) -> int:
-        return self._floor + len(self._singles)
+        return self._sent - len(self._open)
 
 
 def measure(

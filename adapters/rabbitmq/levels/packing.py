@@ -131,8 +131,9 @@ class RabbitPacking(Packing):
             return None
         if taken is None:
             return None
-        levels, waited_ms = self._routes[self.route_of(delivery)].waits.levels, int(taken.expiration)
-        return next((ms for ms, name in levels.items() if name.encode() == taken.queue and waited_ms < ms), None)
+        queue, waited_ms = taken[0], int(taken[1])
+        levels = self._routes[self.route_of(delivery)].waits.levels
+        return next((ms for ms, name in levels.items() if name.encode() == queue and waited_ms < ms), None)
 
     def _left_out(self, delivery: Delivery) -> int:
         """Return the part of its wait (ms) that a delivery has not had, because one of its ladder queues was missing.
@@ -198,8 +199,8 @@ def _waiting_place(waits: Waits, wait_ms: int, due_ms: int) -> tuple[str, bytes]
 
 def _taken(properties: bytes, waits: Waits) -> bytes | None:
     """Return the expiration that a message had until RabbitMQ dead-lettered it from its level."""
-    found = taken_last(properties)
-    return found.expiration if found is not None and found.queue.startswith(waits.level.encode()) else None
+    queue, expiration = taken_last(properties) or (b"", None)
+    return expiration if queue.startswith(waits.level.encode()) else None
 
 
 def _held(properties: bytes, packing: RoutePacking, due_ms: int, headers: bytes, expiration: bytes | None) -> bytes:

@@ -75,15 +75,9 @@ _ORIGINAL = b"original-expiration"
 _ORIGINAL_ENTRY = bytes((len(_ORIGINAL),)) + _ORIGINAL
 
 
-class TakenExpiration(NamedTuple):
-    """An expiration that RabbitMQ took off a message, and the queue in which the message expired."""
-
-    queue: bytes
-    expiration: bytes
-
-
-def taken_last(props: bytes) -> TakenExpiration | None:
-    """Return what RabbitMQ took off in the queue that a message left last. Raises UnreadableTable.
+def taken_last(props: bytes) -> tuple[bytes, bytes] | None:
+    """Return the queue that a message left last, and the expiration that RabbitMQ took off it there. Raises
+    UnreadableTable.
 
     None where it took nothing off, or the record is not one of RabbitMQ's. Ignores older records, and the same names
     elsewhere in the message.
@@ -94,7 +88,7 @@ def taken_last(props: bytes) -> TakenExpiration | None:
     expiration = newest.get(_ORIGINAL, b"")
     if newest.get(b"reason") != b"expired" or not is_expiration(expiration):
         return None
-    return TakenExpiration(newest.get(b"queue", b""), expiration)
+    return newest.get(b"queue", b""), expiration
 
 
 class Death(NamedTuple):

@@ -206,7 +206,7 @@ def long_entry(name: bytes, value: int) -> bytes:
 def negated_entry(name: bytes, delay_ms: int, given: int | None) -> bytes:
     """Return ``-delay_ms`` as the delayed-message plugin leaves it in the header (``headers.compat = "plugin"``).
 
-    ``given`` is the producer's type tag (``header_tag``): an int32 stays one while it fits, all else becomes int64. The
+    ``given`` is the producer's type tag: an int32 stays one while it fits, all else becomes int64. The
     plugin for RabbitMQ 3.x always wrote an int32 (wrapping around), that for 4.x an integer without a type
     (``swap_delay_header`` in rabbit_delayed_message_utils.erl). Neither is worth copying.
     """

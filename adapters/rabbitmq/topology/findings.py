@@ -14,13 +14,12 @@ from enum import Enum
 from adapters.rabbitmq.declarations import Binding, Declaration, Exchange, Queue
 from adapters.rabbitmq.refusals import no_right
 from bridge.delay.duration import write_duration
+from bridge.desk.severity import named
 from bridge.desk.topology import Standing
 
 #: Priority of the policy that exempts postdate's queues: above that of most policies.
 _PRIORITY = 1000
 _OWN_POLICY = '{"overflow":"reject-publish"}'
-#: Queues named in one sentence; of the others it gives the number.
-_NAMED_MAX = 3
 _INEQUIVALENT = re.compile(
     r"inequivalent arg '(?P<name>[^']*)' for .* but current is "
     r"(?:none|(?:the value )?'(?P<value>.*?)'(?: of type '\w+')?)$",
@@ -106,10 +105,9 @@ class PolicyFinding:
     @property
     def text(self) -> str:
         """What the policy does, and the command against it, without the final stop."""
-        named = (("policy", self.policy), ("operator policy", self.operator_policy))
-        by = " and ".join(f"{kind} '{name}'" for kind, name in named if name)
-        more = f" and {len(self.queues) - _NAMED_MAX} more" if len(self.queues) > _NAMED_MAX else ""
-        queues = ", ".join(map(repr, self.queues[:_NAMED_MAX])) + more
+        policies = (("policy", self.policy), ("operator policy", self.operator_policy))
+        by = " and ".join(f"{kind} '{name}'" for kind, name in policies if name)
+        queues = named([*map(repr, self.queues)], 3)
         # A queue obeys only the policy of the highest priority, so every other policy leaves postdate's queues alone.
         pattern, priority = rf"^{re.escape(self.base)}(\.|$)", str(_PRIORITY)
         words = ("set_policy", "-p", self.vhost, "--priority", priority, "--apply-to", "queues", self.base, pattern)

@@ -12,11 +12,9 @@ from typing import Any
 
 from adapters.rabbitmq.management import ManagementApi, reach
 from adapters.rabbitmq.native_guard import sort_exchange
+from bridge.desk.severity import named
 from bridge.settings import Settings
 from bridge.telemetry.subject import Subject
-
-#: Destinations named in one sentence; of the others it gives the number.
-_NAMED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +29,7 @@ class ForeignBinding:
     @property
     def text(self) -> str:
         """What it does to messages, without the final stop."""
-        more = f" and {len(self.ends) - _NAMED_MAX} more" if len(self.ends) > _NAMED_MAX else ""
-        bound = f"bound to the front exchange '{self.front}': {', '.join(self.ends[:_NAMED_MAX])}{more}"
+        bound = f"bound to the front exchange '{self.front}': {named(self.ends, 3)}"
         if not self.target:
             return f"{bound}. Every message that matches is copied there at once, also a delayed one"
         return (

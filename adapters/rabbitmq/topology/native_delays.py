@@ -10,10 +10,8 @@ from adapters.rabbitmq.native_guard import timed_queue
 from adapters.rabbitmq.topology.declaring import open_session
 from adapters.rabbitmq.topology.fronts import delay_routes, ends_of
 from bridge.delay.header import NATIVE
-from bridge.desk.severity import CheckResult, fail, ok
+from bridge.desk.severity import CheckResult, fail, named, ok
 from bridge.settings import Settings
-
-_NAMED_MAX = 3
 
 
 def judge_native_delays(settings: Settings) -> Iterator[CheckResult]:
@@ -46,10 +44,8 @@ def _reached(settings: Settings, name: str, advice: str) -> CheckResult:
 
 def _acting(name: str, queues: list[str]) -> Iterator[CheckResult]:
     if queues:
-        more = f" and {len(queues) - _NAMED_MAX} more" if len(queues) > _NAMED_MAX else ""
-        listed = ", ".join(map(repr, queues[:_NAMED_MAX])) + more
-        text = f"RabbitMQ itself delays by {NATIVE} what producers publish past postdate to quorum queues: {listed}"
-        yield ok(f"route {name}", text)
+        text = f"RabbitMQ itself delays by {NATIVE} what producers publish past postdate to quorum queues"
+        yield ok(f"route {name}", f"{text}: {named([*map(repr, queues)], 3)}")
 
 
 def _quorum_queues(api: ManagementApi, settings: Settings, name: str) -> list[str]:
