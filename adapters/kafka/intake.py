@@ -326,30 +326,24 @@ class Partition:
             self.next = records[-1].offset + 1
         return deliveries
 
-    def raw(self, offset: int, record: Record, now_ms: int) -> Delivery:
-        """Convert a record that was decoded from raw bytes. A header name that is not UTF-8 makes it a fault."""
+    def raw(self, offset: int, record: Record | None, now_ms: int) -> Delivery:
+        """Convert a record that was decoded from raw bytes. A header name that is not UTF-8 makes it a fault. None: its
+        bytes cannot be decoded at all."""
         found: dict[str, HeaderValue] = {}
         fault = ""
+        if record is None:
+            tp = self.tp
+            record = Record(tp.partition, -1, None, None, [])
+            fault = f"it cannot be decoded and its bytes cannot be read; it is at offset {offset} of {tp.topic}"
         try:
             found = {text: content for name, content in record.headers if (text := name.decode()) in self.wanted}
             if found.get(DESTINATION) == self.own_target:
                 del found[DESTINATION]
         except UnicodeDecodeError:
             fault = "a header's name is not UTF-8"
-        if len(record.headers) > self.intake.headers_max:
-            fault = _too_many(self.intake.headers_max)
-        return self._delivery(offset, record, found, now_ms, fault)
-
-    def lost(self, offset: int, now_ms: int) -> Delivery:
-        """A delivery for a record whose bytes cannot be decoded at all."""
-        tp = self.tp
-        fault = f"it cannot be decoded and its bytes cannot be read; it is at offset {offset} of {tp.topic}"
-        return self._delivery(offset, Record(tp.partition, -1, None, None, []), {}, now_ms, fault)
-
-    def _delivery(
-        self, offset: int, record: Record, found: dict[str, HeaderValue], now_ms: int, fault: str
-    ) -> Delivery:
         intake = self.intake
+        if len(record.headers) > intake.headers_max:
+            fault = _too_many(intake.headers_max)
         self.progress.handed_over(offset)
         self.next = offset + 1
         priority, unreadable = _priority(found) if intake.prioritized else (None, "")

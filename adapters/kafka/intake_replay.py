@@ -176,11 +176,10 @@ class IntakeReplay:
         except UnicodeDecodeError:
             offset = await consumer.position(tp)
             batch = await fetch_batch(consumer, tp, offset)
-            consumer.seek(tp, offset + 1 if batch is None else batch.end)
-            if batch is None:
-                return [part.lost(offset, 0)]
+            consumer.seek(tp, batch.end)
             return [
-                part.raw(number, record, self._arrived_ms(tp, record.timestamp)) for number, record in batch.records
+                part.raw(number, record, self._arrived_ms(tp, record.timestamp) if record else 0)
+                for number, record in batch.records
             ]
 
     def _delivery(self, tp: TopicPartition, record: ConsumerRecord, faults: Mapping[int, str]) -> Delivery:

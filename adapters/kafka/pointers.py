@@ -180,7 +180,7 @@ class Originals:
         except (KafkaError, OSError):
             client.force_metadata_update()
             raise
-        if batch is not None and batch.records:
+        if batch.records:
             self._short.pop(tp, None)
         elif time.monotonic() < self._short.setdefault(tp, time.monotonic()) + _MISSING_S:
             raise LeaderNotAvailableError("the leader does not have it yet")

@@ -525,12 +525,8 @@ class KafkaSource:
             batch = await fetch_batch(consumer, tp, offset)
             if self._parts.get(tp) is part and not self._stopping and tp in consumer.assignment():
                 now_ms = self._clock.now_ms()
-                if batch is None:
-                    consumer.seek(tp, offset + 1)
-                    self._hand_over([part.lost(offset, now_ms)])
-                else:  # without a record: the broker has none there for now
-                    consumer.seek(tp, batch.end)
-                    self._hand_over([part.raw(number, record, now_ms) for number, record in batch.records])
+                consumer.seek(tp, batch.end)
+                self._hand_over([part.raw(number, record, now_ms) for number, record in batch.records])
             self._careful_until = time.monotonic() + _CAREFUL_S
 
     # -- offsets ----------------------------------------------------------------------------------------------------

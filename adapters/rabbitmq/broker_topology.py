@@ -10,7 +10,6 @@ from adapters.rabbitmq.native_guard import timed_queue
 from adapters.rabbitmq.nodes import diagnose as diagnose
 from adapters.rabbitmq.protocols import judge_protocols
 from adapters.rabbitmq.topology import declaring, policies, rejections
-from adapters.rabbitmq.topology.findings import is_ours
 from adapters.rabbitmq.topology.interception import judge_interception as judge_interception
 from adapters.rabbitmq.topology.rejections import judge_consumers as judge_consumers
 from adapters.rabbitmq.topology.route_topology import plan as plan_routes
@@ -90,5 +89,5 @@ def _part(route: str, declaration: Declaration) -> Part:
         return Part(Name("binding", name), route, True, arguments, ends)
     if isinstance(declaration, Exchange):
         arguments = {"type": declaration.type, **arguments}
-        return Part(Name("exchange", declaration.name), route, is_ours(declaration), arguments)
+        return Part(Name("exchange", declaration.name), route, declaration.ours, arguments)
     return Part(Name("queue", declaration.name), route, declaration.ours, arguments)

@@ -109,3 +109,11 @@ def test_a_compressed_batch_that_is_damaged_is_refused() -> None:
     data[65:80] = bytes(15)
     with pytest.raises(ValueError, match=r"codec|record"):
         first_batch(bytes(data), 0, 3)
+
+
+def test_a_record_whose_bytes_cannot_be_decoded_is_a_fault_that_says_where_it_is() -> None:
+    intake = KafkaIntake("orders", Naming("orders.delay", "orders"), frozenset())
+    part = Partition(TopicPartition("orders.delay", 2), intake, TopicId("c", "t"), StartOffset(0))
+    found = part.raw(7, None, 0)
+    assert found.fault.endswith("it is at offset 7 of orders.delay")
+    assert (part.next, part.first_unread()) == (8, 8)

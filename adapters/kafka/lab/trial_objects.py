@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, suppress
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -66,19 +66,16 @@ class KafkaTrialBroker(AbstractContextManager["KafkaTrialBroker"]):
         self._wait_for(self._delete_topics())
         self._wait_until(self._group_is_gone, _GROUP_S, f"the group '{self._names.prefix}' cannot be deleted")
 
-    def _wait_until(self, ask: Callable[[], Awaitable[bool]], within_s: float, otherwise: str) -> None:
+    def _wait_until(self, ask: Callable[[], Coroutine[Any, Any, bool]], within_s: float, otherwise: str) -> None:
         give_up = time.monotonic() + within_s
         while not self._wait_for(ask()):
             if time.monotonic() > give_up:
                 raise BrokerUnavailable(otherwise)
             time.sleep(_POLL_S)
 
-    def _wait_for(self, asked: Awaitable[T]) -> T:
-        async def answer() -> T:
-            return await asked
-
+    def _wait_for(self, asked: Coroutine[Any, Any, T]) -> T:
         with trial_errors(self._settings):
-            return self._runner.run(answer())
+            return self._runner.run(asked)
 
     async def _open(self) -> None:
         self._admin = AIOKafkaAdminClient(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -70,10 +70,10 @@ class _Cursor:
 
 
 class RawBatch(NamedTuple):
-    """The records of one batch with their offsets, and the offset after the batch. Without records: where to read
-    again."""
+    """The records of one batch with their offsets, and the offset after the batch. A record is None if its bytes cannot
+    be decoded. Without records: where to read again."""
 
-    records: list[tuple[int, Record]]
+    records: Sequence[tuple[int, Record | None]]
     end: int
 
 
@@ -138,9 +138,9 @@ async def fetch_batch(
     offset: int,
     bytes_max: int = _FETCH_BYTES,
     isolation: int = _READ_COMMITTED,
-) -> RawBatch | None:
-    """Fetch and decode the record at an offset and the rest of its batch; None if its bytes cannot be decoded. A broker
-    that has nothing there for now gives no records.
+) -> RawBatch:
+    """Fetch and decode the record at an offset and the rest of its batch, or that record alone if its bytes cannot be
+    decoded. A broker that has nothing there for now gives no records.
 
     With ``bytes_max`` 1 the broker sends that batch alone. Raises ``KafkaError`` if it cannot be fetched now.
     """
@@ -158,4 +158,4 @@ async def fetch_batch(
     try:
         return first_batch(bytes(data or b""), offset, tp.partition, aborted)
     except ValueError:
-        return None
+        return RawBatch([(offset, None)], offset + 1)

@@ -24,7 +24,6 @@ from adapters.rabbitmq.topology.findings import (
     Comparison,
     crashes_lazy_queues,
     difference_in,
-    is_ours,
     levels_replaced,
     not_done,
     not_permitted,
@@ -73,7 +72,7 @@ def declare(settings: Settings) -> tuple[list[Declared], list[str]]:
                     created.append((topology.route, declaration, _is_new(declaration, absent)))
             for binding in topology.unbound:
                 session.unbind(binding)
-    warnings = [found.text for found in findings if found.state is Standing.MISSING and not is_ours(found.declaration)]
+    warnings = [found.text for found in findings if found.state is Standing.MISSING and not found.declaration.ours]
     warnings += [found.text for found in findings if found.state is Standing.AWAY]
     warnings += [levels_replaced(found.route) for found in findings if found.state is Standing.OUTDATED]
     return created, warnings
@@ -102,7 +101,7 @@ def planned(settings: Settings) -> list[Exchange | Queue]:
 
 def _refuse(findings: Iterable[Comparison]) -> None:
     for state, error in ((Standing.DIFFERENT, TopologyMismatch), (Standing.FORBIDDEN, Refused)):
-        about = [finding for finding in findings if finding.state is state and is_ours(finding.declaration)]
+        about = [finding for finding in findings if finding.state is state and finding.declaration.ours]
         if about:
             raise error(".\n".join([*summary(about), "Nothing was changed"]))
 
@@ -131,7 +130,7 @@ class Session:
         if isinstance(wanted, Queue) and wanted.delays and not self.native:
             return Comparison(route, wanted, Standing.DIFFERENT, early_version=self.version)
         closed = self._declare(wanted, passive=True)
-        if closed is None and is_ours(wanted):
+        if closed is None and wanted.ours:
             closed = self._declare(wanted, passive=False)
         if closed is None:
             return Comparison(route, wanted, Standing.SAME)

@@ -119,11 +119,6 @@ class PolicyFinding:
         return f"{by} gives {queues} {self.harm.key} {self.harm.value}: RabbitMQ {effect}. {advice}"
 
 
-def is_ours(declaration: Declaration) -> bool:
-    """Return whether postdate declares it. Target exchanges and queues belong to the consumers."""
-    return isinstance(declaration, Binding) or declaration.ours
-
-
 def difference_in(reply: str, wanted: Exchange | Queue) -> ArgumentDifference | None:
     """Read RabbitMQ's reply to a declaration that is not equal. None where it names no argument."""
     found = _INEQUIVALENT.search(reply)
@@ -190,7 +185,7 @@ def _fact_and_advice(part: Comparison) -> tuple[str, str]:
         fact = f"RabbitMQ {part.early_version} does not delay by itself, as mode native of route {part.route} needs"
         return fact, f"Use 4.4 or later on every node, or another routes.{part.route}.mode"
     match part.state:
-        case Standing.MISSING if not is_ours(part.declaration):
+        case Standing.MISSING if not part.declaration.ours:
             return _missing_target(part)
         case Standing.MISSING:
             return f"{what} does not exist", "Run `postdate setup`"

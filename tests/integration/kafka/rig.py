@@ -169,8 +169,9 @@ class Topics:
         async with self._reader() as consumer:
             await _partitions(consumer, topic)
             found = await fetch_batch(consumer, TopicPartition(topic, 0), offset)
-            assert found is not None
-            return found.records[0][1]
+            (_, record), *_ = found.records
+            assert record is not None
+            return record
 
     async def committed(self, group: str, topic: str) -> dict[int, int]:
         """The committed offsets of a group in a topic, by partition."""
