@@ -108,7 +108,7 @@ def _headers(settings: Settings, name: str) -> frozenset[bytes]:
 def _intakes(settings: Settings, name: str, seal: Seal | None = None) -> list[KafkaIntake]:
     route, headers = settings.routes[name], _headers(settings, name)
     keyed, most = route.tombstones == "cancel", settings.limits.header_entries
-    spread = route.order == "none" and route.mode == "redis"
+    spread = route.order == "none" and route.stored
     by_record = settings.delay_from_of(name) == "record"
     originals = frozenset((*route.originals, *route.targets))
     return [

@@ -68,7 +68,7 @@ def why_kept(level: Place, about: Sequence[Place]) -> str:
 
 def routes_with_levels_left(settings: Settings) -> list[str]:
     """Routes that have a store now, and level topics from before. Raises ``BrokerUnavailable``."""
-    stored = [route for route in settings.routes_of("kafka") if settings.routes[route].mode == "redis"]
+    stored = [route for route in settings.routes_of("kafka") if settings.routes[route].stored]
     topics = {route: level_topics(settings, route) for route in stored}
     known = with_admin(settings, known_topics) if stored else {}
     return [route for route in stored if any(topics[route].every.text_in(name) is not None for name in known)]

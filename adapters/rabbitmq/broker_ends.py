@@ -22,7 +22,7 @@ from adapters.rabbitmq.sink import RabbitSink
 from adapters.rabbitmq.source import RabbitSource
 from adapters.rabbitmq.topology import declaring, rejections
 from adapters.rabbitmq.topology.fronts import front_troubles
-from adapters.rabbitmq.topology.route_topology import foreign, kept, last_exchange
+from adapters.rabbitmq.topology.route_topology import foreign, kept
 from bridge.core.clock import StoreClock
 from bridge.core.errors import Refused
 from bridge.core.message import Claim
@@ -164,7 +164,7 @@ def out_of_retry(settings: Settings, name: str, seal: Seal | None = None) -> Out
         entries_max=entries_max,
         returning=Returning(failing_queue(settings, name), seal, len(settings.schedule_of(name))),
     )
-    last = last_exchange(settings.routes[name])
+    last = settings.routes[name].last_target
     if not last:
         return back
     assert back.returning is not None

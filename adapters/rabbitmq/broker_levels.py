@@ -30,7 +30,7 @@ def unknown_hint(settings: Settings) -> str:
 def looks_at_start(settings: Settings) -> list[str]:
     """Return the routes whose stale levels a starting process looks for. Not those without a store: that takes a
     hundred questions, and `setup` reports a changed list of levels."""
-    return [name for name, route in settings.routes.items() if route.broker == "rabbitmq" and route.mode == "redis"]
+    return [name for name, route in settings.routes.items() if route.broker == "rabbitmq" and route.stored]
 
 
 def count_levels(settings: Settings, before: Sequence[Settings]) -> list[Place]:
@@ -56,7 +56,7 @@ def remaining_exchanges(settings: Settings, before: Sequence[Settings]) -> dict[
             front, queue = old.routes[name].intercept, old.queue_of(name)
             parts = [f"front exchange '{front}'"] * (front not in fronts)
             parts += [f"intake queue '{queue}' and the exchanges '{queue}.…'"] * (queue not in queues)
-            if parts and name not in settings.routes and old.routes[name].mode != "redis":
+            if parts and name not in settings.routes and not old.routes[name].stored:
                 found[name] = (
                     f"postdate does not delete these of the removed route {name}: {', '.join(parts)}. Delete the front "
                     "first, when no producer uses it, then the queue, when it is empty"

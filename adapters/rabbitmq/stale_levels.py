@@ -138,7 +138,7 @@ def _count(session: Session, settings: Settings, before: Sequence[Settings]) -> 
     # A route may have taken over the queue of a renamed one: a queue that any route needs is not stale.
     taken = {part.name for part in planned(settings) if isinstance(part, Queue)}
     for route in settings.routes:
-        stored = settings.routes[route].mode == "redis"
+        stored = settings.routes[route].stored
         # A route that once had no store has a queue of dead letters, which is removed last. Asking for all possible
         # queues would fill the broker's log with errors.
         if stored and session.waiting(dead_queue(settings, route)) is None:
@@ -163,7 +163,7 @@ def _old_queues(route: str, others: Iterable[Settings], taken: Container[str]) -
     return {
         name: waits
         for other in others
-        if route in other.routes_of("rabbitmq") and other.routes[route].mode != "redis"
+        if route in other.routes_of("rabbitmq") and not other.routes[route].stored
         for name, waits in _queues(other, route).items()
         if name not in taken
     }

@@ -98,7 +98,7 @@ def _to_the_intake(settings: Settings, name: str) -> Iterator[Binding]:
 
 
 def _retry_route(settings: Settings, name: str, route: Route) -> RouteTopology:
-    intake, last = settings.queue_of(name), last_exchange(route)
+    intake, last = settings.queue_of(name), route.last_target
     back = Exchange(back_exchange(intake), type="fanout")
     return RouteTopology(
         route=name,
@@ -110,14 +110,9 @@ def _retry_route(settings: Settings, name: str, route: Route) -> RouteTopology:
     )
 
 
-def last_exchange(route: Route) -> str:
-    """Return the exchange that gets a message after its last attempt; "" where it becomes a dead letter."""
-    return route.then.partition(":")[2]
-
-
 def _delay_route(settings: Settings, name: str, route: Route) -> RouteTopology:
     queue = settings.queue_of(name)
-    stored, by_level = route.mode == "redis", route.mode == "levels"
+    stored, by_level = route.stored, route.mode == "levels"
     spread = _spread(queue, route.targets) if len(route.targets) > 1 else ()
     rest = spread[0].name if spread else route.target
     front = Exchange(route.intercept, arguments={"alternate-exchange": rest} if rest else {})
