@@ -235,6 +235,8 @@ def test_a_broker_that_goes_away_is_the_last_line_with_the_step_and_what_may_rem
             assert any(f"{mode}, rate" in line for line in running.stderr)
             # The stage's own connection, the generator's and the meter's.
             wait_for(lambda: proxy.connections >= 3, "the load has begun")
+            opened = proxy.forwarded_bytes("up") + 4096  # more than a handshake
+            wait_for(lambda: proxy.forwarded_bytes("up") > opened, "messages flow")
             (proxy.drop if back else proxy.cut)()
             _, said = running.communicate(timeout=60)
     assert running.returncode == 4, said

@@ -40,7 +40,7 @@ def line(rabbitmq: RabbitMQ, redis_server: Redis, tmp_path_factory: pytest.TempP
     for kind in ("classic", "quorum"):
         line.add(kind, {"x-queue-type": kind})
         line.add(f"{kind}_ttl", {"x-queue-type": kind, "x-message-ttl": 150}, queue_type="classic", schedule=["1500ms"])
-        line.add(f"{kind}_full", {"x-queue-type": kind, "x-max-length": 1}, queue_type="classic", schedule=["100ms"])
+        line.add(f"{kind}_full", {"x-queue-type": kind, "x-max-length": 1}, queue_type="classic", schedule=["1s"])
     line.add("limited", {"x-queue-type": "quorum", "x-delivery-limit": 1}, schedule=["100ms"])
     line.add("ending", queue_type="classic", schedule=["100ms"], then=f"exchange:{line.name}.last")
     line.add("spent")
