@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from adapters.memory.indexes import DueSet, KeyIndex, Offsets
 from bridge.core.journal import StoreMove, TierMoved, Written
-from bridge.core.message import Claim, Origin
+from bridge.core.message import Claim
 from bridge.core.orders import HELD_MS
-from bridge.core.ports import FIRST_HELD, Batch, HeldStep, LetGo, Parked
+from bridge.core.ports import FIRST_HELD, Batch, DeadBatch, HeldStep, LetGo, Parked
 from bridge.core.state import Guard, State, follow
 from bridge.parking.envelope import (
     VERSION,
@@ -209,15 +209,9 @@ class Shard:
             while self.recent and (sum(map(len, self.recent)) - len(self.recent[0])) // _ENTRY_BYTES >= most:
                 del self.recent[0]
 
-    def reject(
-        self,
-        instance: str,
-        token: bytes,
-        messages: Sequence[tuple[bytes, bytes, str]],
-        origins: Sequence[Origin] = (),
-        restored: bool = False,
-    ) -> tuple[int, ...]:
+    def reject(self, instance: str, dead: DeadBatch) -> tuple[int, ...]:
         """new -> dead."""
+        token, messages, origins, restored = dead
         seen = self._seen.get(("reject", instance))
         if seen is not None and seen.token == token and self.now_ms() < seen.until_ms:
             return seen.reply.before

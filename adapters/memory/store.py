@@ -171,16 +171,9 @@ class MemoryStore:
         except TierMoved as error:
             return error
 
-    async def reject(
-        self,
-        shard: int,
-        token: bytes,
-        messages: Sequence[tuple[bytes, bytes, str]],
-        origins: Sequence[Origin] = (),
-        restored: bool = False,
-    ) -> tuple[int, ...]:
+    async def reject(self, shard: int, dead: ports.DeadBatch) -> tuple[int, ...]:
         async with self._call(adds=True):
-            return self.memory.shards[shard].reject(self.instance, token, messages, origins, restored)
+            return self.memory.shards[shard].reject(self.instance, dead)
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
         async with self._call():

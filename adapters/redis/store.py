@@ -161,16 +161,9 @@ class RedisStore:
             for shard, reply in zip(batches, replies, strict=True)
         }
 
-    async def reject(
-        self,
-        shard: int,
-        token: bytes,
-        messages: Sequence[tuple[bytes, bytes, str]],
-        origins: Sequence[Origin] = (),
-        restored: bool = False,
-    ) -> tuple[int, ...]:
-        args: list[Any] = [token, *self._limits, int(restored)]
-        for message, origin in zip(messages, origins or [_NO_ORIGIN] * len(messages), strict=True):
+    async def reject(self, shard: int, dead: ports.DeadBatch) -> tuple[int, ...]:
+        args: list[Any] = [dead.token, *self._limits, int(dead.restored)]
+        for message, origin in zip(dead.messages, dead.origins or [_NO_ORIGIN] * len(dead.messages), strict=True):
             args += (*message, *origin)
         return tuple(await self._runner.run(self._keys.shards[shard].call("reject", args), self._wait))
 

@@ -63,6 +63,16 @@ class Batch:
     rivals: dict[bytes, bytes] = field(default_factory=dict)
 
 
+class DeadBatch(NamedTuple):
+    """What is kept as dead letters in one shard in one call: (id, envelope, reason). ``token`` and ``origins`` as in
+    ``Batch``. ``restored``: they do not count as new, because they were dead letters before."""
+
+    token: bytes
+    messages: Sequence[tuple[bytes, bytes, str]]
+    origins: Sequence[Origin] = ()
+    restored: bool = False
+
+
 class Parked(NamedTuple):
     """Positions (from 1) of messages that were not parked.
 
@@ -203,19 +213,9 @@ class ParkingStore(Protocol):
         """Park a batch in each shard. A shard's answer means durable as configured. An instance makes one call
         at a time."""
 
-    async def reject(
-        self,
-        shard: int,
-        token: bytes,
-        messages: Sequence[tuple[bytes, bytes, str]],
-        origins: Sequence[Origin] = (),
-        restored: bool = False,
-    ) -> tuple[int, ...]:
-        """Keep (id, envelope, reason) as dead letters. ``origins`` as in ``Batch``. ``restored``: they do not count as
-        new, because they were dead letters before.
-
-        Return the positions (from 1) of messages that were handled before, or whose id the store has.
-        """
+    async def reject(self, shard: int, dead: DeadBatch) -> tuple[int, ...]:
+        """Keep dead letters. Return the positions (from 1) of messages that were handled before, or whose id the store
+        has."""
 
     async def done(self, shard: int, origins: Sequence[Origin]) -> set[Origin]:
         """Return those of the origins that were handled before: parked, kept away, dead, or a cancellation."""

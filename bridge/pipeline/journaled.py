@@ -15,7 +15,7 @@ from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import Journal, JournalEntry, MoveLog
 from bridge.core.message import Origin
-from bridge.core.ports import Batch, Parked, ParkingStore
+from bridge.core.ports import Batch, DeadBatch, Parked, ParkingStore
 from bridge.parking.envelope import route_in
 from bridge.pipeline.journal_writer import JournalWriter
 from bridge.pipeline.move_tail import MoveTail
@@ -157,21 +157,15 @@ class JournaledStore:
             return dict.fromkeys(batches, error)
         return replies
 
-    async def reject(
-        self,
-        shard: int,
-        token: bytes,
-        messages: Sequence[tuple[bytes, bytes, str]],
-        origins: Sequence[Origin] = (),
-        restored: bool = False,
-    ) -> tuple[int, ...]:
+    async def reject(self, shard: int, dead: DeadBatch) -> tuple[int, ...]:
+        origins = dead.origins
         rows = [
             JournalEntry(message_id, 0, envelope, origins[n] if origins else None, reason)
-            for n, (message_id, envelope, reason) in enumerate(messages)
+            for n, (message_id, envelope, reason) in enumerate(dead.messages)
         ]
         rivals = await self._write_new({shard: rows}) if self._writer is None and origins else {}
         called_ms = self.clock.now_ms()
-        before = await self._store.reject(shard, token, messages, origins, restored)
+        before = await self._store.reject(shard, dead)
         kept = [entry for position, entry in enumerate(rows, 1) if position not in before]
         if self._writer is not None:
             self._writer.add(self._wanted(kept))

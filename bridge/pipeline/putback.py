@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Origin
-from bridge.core.ports import Batch, Keyed, ParkingStore
+from bridge.core.ports import Batch, DeadBatch, Keyed, ParkingStore
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.desk.protocol import Desk
 from bridge.parking.envelope import index_field
@@ -217,8 +217,9 @@ class PutBack:
         if not dead:
             return
         rows = [(message.id, message.envelope, message.dead) for message in dead]
-        origins, token = [message.origin for message in dead if message.origin], self._store.new_token()
-        before = await patiently(lambda: self._store.reject(shard, token, rows, origins, restored))
+        origins = [message.origin for message in dead if message.origin]
+        call = DeadBatch(self._store.new_token(), rows, origins, restored)
+        before = await patiently(lambda: self._store.reject(shard, call))
         self._count(Fate.THERE, [message for n, message in enumerate(dead, 1) if n in before])
         self._count(Fate.DEAD, [message for n, message in enumerate(dead, 1) if n not in before])
 

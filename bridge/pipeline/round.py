@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from bridge.core.errors import StoreUnavailable
 from bridge.core.message import Delivery, Origin
-from bridge.core.ports import Batch, Found, Keyed, Parked, ParkingStore, Source
+from bridge.core.ports import Batch, DeadBatch, Found, Keyed, Parked, ParkingStore, Source
 from bridge.core.reasons import Reason, ReasonKind
 from bridge.parking.envelope import found_key, index_field, index_fields, seal
 from bridge.parking.identity import Ids, rank_of, shard_of
@@ -431,7 +431,7 @@ class Round:
         rejected = [delivery for delivery, *_ in load.rejections]
         origins = [delivery.origin for delivery in rejected if delivery.origin is not None]
         rows = [(message_id, envelope, str(reason)) for _, message_id, envelope, reason in load.rejections]
-        before = await self._store.reject(shard, load.rejections_token, rows, origins)
+        before = await self._store.reject(shard, DeadBatch(load.rejections_token, rows, origins))
         self._source.accept(rejected)
         load.go_on()
         for n, (delivery, message_id, _, reason) in enumerate(load.rejections, 1):

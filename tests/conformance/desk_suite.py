@@ -11,7 +11,7 @@ import pytest
 
 from bridge.core.errors import Refused
 from bridge.core.orders import Actor, RouteOrder, RouteState
-from bridge.core.ports import FIRST_HELD, Batch, HeldStep, Keyed, Release, Store
+from bridge.core.ports import FIRST_HELD, Batch, DeadBatch, HeldStep, Keyed, Release, Store
 from bridge.core.state import State
 from bridge.delay.duration import write_moment
 from bridge.desk.numbers import RouteStats
@@ -318,7 +318,8 @@ class Count:
             envelope = seal(rows[message_id].due_ms, rows[message_id].arrived_ms, b"orders", b"", b"", b"x")
             row = (message_id, envelope, "unroutable: no queue")
             for known in (), (1,):
-                assert await store.reject(shard_of(message_id), store.new_token(), [row], (), restored) == known
+                dead = DeadBatch(store.new_token(), [row], (), restored)
+                assert await store.reject(shard_of(message_id), dead) == known
         stats = await desk_rig.desk.stats()
         assert (stats.dead, stats.ever["dead"], stats.ever["rejected"], stats.ever["restored"]) == (3, 1, 1, 2)
 

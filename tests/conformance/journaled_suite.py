@@ -12,7 +12,7 @@ from adapters.sql.journal import SqlJournal
 from bridge.core.errors import StoreUnavailable
 from bridge.core.journal import MoveLog, Written
 from bridge.core.message import Origin
-from bridge.core.ports import Batch, Parked, Store
+from bridge.core.ports import Batch, DeadBatch, Parked, Store
 from bridge.pipeline.journaled import Journaling, journaling
 from bridge.telemetry.health import Health
 from tests.conformance.rig import HOUR_MS, SHARDS, Message, Rig
@@ -24,7 +24,7 @@ async def accepted(parts: Journaling, message: Message, origins: Sequence[Origin
     """Park or reject with a call of its own. Raises ``StoreUnavailable``."""
     token = parts.store.new_token()
     if dead:
-        await parts.store.reject(0, token, [(message[0], message[2], "bad_header: soon")], origins)
+        await parts.store.reject(0, DeadBatch(token, [(message[0], message[2], "bad_header: soon")], origins))
         return
     reply = (await parts.store.park({0: Batch(token, [message], origins=list(origins))}))[0]
     if not isinstance(reply, Parked):

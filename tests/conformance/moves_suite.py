@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from bridge.core.journal import MoveLog, Written
-from bridge.core.ports import Batch, Keyed, Parked, Store
+from bridge.core.ports import Batch, DeadBatch, Keyed, Parked, Store
 from bridge.parking.envelope import index_field
 from tests.conformance.rig import HOUR_MS, SHARDS, Rig, claim, ids, park, park_keyed
 
@@ -57,7 +57,7 @@ class Moves:
         await park_keyed(store, younger, b"k", "replace")
         await store.cancel([younger[0]], False, reason="a mistake")
         rejected = rig.message(soon_ms)
-        await store.reject(0, store.new_token(), [(rejected[0], rejected[2], "bad_header: soon")])
+        await store.reject(0, DeadBatch(store.new_token(), [(rejected[0], rejected[2], "bad_header: soon")]))
         assert await logged(self.log(store)) == [
             ("delivered", Written.DELIVERED, [claims[0].id]),
             ("dead", Written.DEAD, [claims[1].id]),
@@ -103,7 +103,7 @@ class Moves:
         await park(store, message)
         await rig.reschedule(store, message[0], message[1] + 5)
         rejected = rig.message(message[1])
-        await store.reject(0, store.new_token(), [(rejected[0], rejected[2], "bad_header")])
+        await store.reject(0, DeadBatch(store.new_token(), [(rejected[0], rejected[2], "bad_header")]))
         await rig.retry(store, rejected[0])
         moves = [move for move in (await log.read([0], 100))[0].moves if move.due_ms is not None]
         assert [(move.name, move.state) for move in moves] == [("rescheduled", None), ("retried", Written.WAITING)]
@@ -185,7 +185,7 @@ class Moves:
         soon_ms = await rig.now_ms() + HOUR_MS
         first, second, rejected = (rig.message(soon_ms, payload=bytes(range(256))) for _ in "123")
         await park(store, first, second)
-        await store.reject(0, store.new_token(), [(rejected[0], rejected[2], "bad_header")])
+        await store.reject(0, DeadBatch(store.new_token(), [(rejected[0], rejected[2], "bad_header")]))
         moves = (await log.read([0], 9, parks=True))[0].moves
         ids = [message_id for move in moves for message_id in move.ids]
         assert ids == [first[0], second[0], rejected[0]]
@@ -200,6 +200,6 @@ class Moves:
         soon_ms = await rig.now_ms() + HOUR_MS
         parked, gone, dead = (rig.message(soon_ms) for _ in range(3))
         await park(store, parked)
-        await store.reject(0, store.new_token(), [(dead[0], dead[2], "bad_header")])
+        await store.reject(0, DeadBatch(store.new_token(), [(dead[0], dead[2], "bad_header")]))
         known = await self.log(store).known([claimed.id, parked[0], gone[0], dead[0]])
         assert known == {claimed.id, parked[0], dead[0]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bridge.core.ports import Found, Keyed, Parked
+from bridge.core.ports import DeadBatch, Found, Keyed, Parked
 from bridge.parking.envelope import index_field
 from tests.conformance.rig import HOUR_MS, Message, Rig, claim, ids, park
 
@@ -122,10 +122,10 @@ class Origins:
     async def test_a_record_is_rejected_once(self, rig: Rig) -> None:
         store, other = await rig.open("a"), await rig.open("b")
         messages = await rig.overdue(3)
-        assert await store.reject(0, store.new_token(), [row(messages[0])], at(100)) == ()
+        assert await store.reject(0, DeadBatch(store.new_token(), [row(messages[0])], at(100))) == ()
         token = other.new_token()
         for _ in range(2):
-            assert await other.reject(0, token, list(map(row, messages[1:])), at(100, 101)) == (1,)
+            assert await other.reject(0, DeadBatch(token, list(map(row, messages[1:])), at(100, 101))) == (1,)
         assert [await rig.word(message[0]) for message in messages] == ["dead", "none", "dead"]
         assert (await rig.counts())["dead"] == 2
 
@@ -138,24 +138,24 @@ class Origins:
         # It crashed here. The next one reads the three again, and then the first one comes back to life.
         again = await park(other, *messages[2:4], origins=at(100, 102), owed=at(101))
         assert again.before == (1, 2)
-        assert await other.reject(0, other.new_token(), [row(messages[4])], at(101)) == ()
-        assert await store.reject(0, store.new_token(), [row(messages[5])], at(101)) == (1,)
+        assert await other.reject(0, DeadBatch(other.new_token(), [row(messages[4])], at(101))) == ()
+        assert await store.reject(0, DeadBatch(store.new_token(), [row(messages[5])], at(101))) == (1,)
         assert (await rig.counts())["dead"] == 1
         assert await store.done(0, at(100, 101, 102, 103)) == {*at(100, 101, 102)}
 
     async def test_what_was_rejected_is_owed_nothing_when_it_is_read_again(self, rig: Rig) -> None:
         store = await rig.open()
         messages = await rig.overdue(3)
-        await store.reject(0, store.new_token(), [row(messages[0])], at(100))
+        await store.reject(0, DeadBatch(store.new_token(), [row(messages[0])], at(100)))
         await park(store, messages[1], origins=at(101), owed=at(100))
-        assert await store.reject(0, store.new_token(), [row(messages[2])], at(100)) == (1,)
+        assert await store.reject(0, DeadBatch(store.new_token(), [row(messages[2])], at(100))) == (1,)
 
     async def test_what_is_owed_a_dead_letter_may_be_parked_instead(self, rig: Rig) -> None:
         store = await rig.open()
         messages = await rig.overdue(4)
         await park(store, messages[0], origins=at(102), owed=at(100, 101))
         assert await park(store, messages[1], origins=at(101)) == Parked((), (), ())
-        assert await store.reject(0, store.new_token(), list(map(row, messages[2:])), at(100, 101)) == (2,)
+        assert await store.reject(0, DeadBatch(store.new_token(), list(map(row, messages[2:])), at(100, 101))) == (2,)
         assert set(ids(await claim(store))) == {messages[0][0], messages[1][0]}
 
     async def test_a_message_whose_key_is_taken_is_owed_a_dead_letter(self, rig: Rig) -> None:
@@ -166,7 +166,7 @@ class Origins:
         assert await park(store, *messages[:2], keyed=keyed, origins=at(100, 101)) == Parked((), (2,), ())
         # It crashed before the dead letter, and the two are read again.
         assert await park(store, *messages[2:], keyed=keyed, origins=at(100, 101)) == Parked((), (2,), (1,))
-        assert await store.reject(0, store.new_token(), [row(messages[3])], at(101)) == ()
+        assert await store.reject(0, DeadBatch(store.new_token(), [row(messages[3])], at(101))) == ()
         assert await park(store, *messages[2:], keyed=keyed, origins=at(100, 101)) == Parked((), (), (1, 2))
 
     async def test_a_cancellation_is_done_when_it_is_marked_and_so_is_all_before_it(self, rig: Rig) -> None:
@@ -220,7 +220,7 @@ class Origins:
         messages = await rig.overdue(4)
         assert await store.firsts(0, [LOG]) == {}
         await store.mark_done(0, at(98))  # a cancellation may be marked after the messages that follow it
-        await store.reject(0, store.new_token(), [row(messages[0])], at(99))
+        await store.reject(0, DeadBatch(store.new_token(), [row(messages[0])], at(99)))
         assert await store.firsts(0, [LOG]) == {}
         await park(store, *messages[1:3], origins=at(101, 103), owed=at(100))
         await park(store, messages[3], origins=at(104))
@@ -265,9 +265,9 @@ class PutBack:
     async def test_a_dead_letter_is_put_back_once_and_disturbs_no_parked_message(self, rig: Rig) -> None:
         store = await rig.open()
         dead, parked = await rig.overdue(2)
-        assert await store.reject(0, store.new_token(), [row(dead)]) == ()
-        assert await store.reject(0, store.new_token(), [row(dead)]) == (1,)
+        assert await store.reject(0, DeadBatch(store.new_token(), [row(dead)])) == ()
+        assert await store.reject(0, DeadBatch(store.new_token(), [row(dead)])) == (1,)
         await park(store, parked)
-        assert await store.reject(0, store.new_token(), [row(parked)]) == (1,)
+        assert await store.reject(0, DeadBatch(store.new_token(), [row(parked)])) == (1,)
         assert (await rig.word(dead[0]), await rig.word(parked[0])) == ("dead", "parked")
         assert (await rig.counts())["dead"] == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.core.errors import StoreUnavailable
-from bridge.core.ports import Batch, Claimed, Found, Keyed, Parked, Release
+from bridge.core.ports import Batch, Claimed, DeadBatch, Found, Keyed, Parked, Release
 from bridge.parking.envelope import index_field, unseal
 from bridge.parking.identity import shard_of
 from tests.conformance.clock_suite import ClockSteps
@@ -614,7 +614,7 @@ class DeadLetters:
         store = await rig.open()
         [(message_id, _, envelope)] = await rig.overdue(key=b"\0k")
         field = index_field(b"orders", b"\0k")
-        await store.reject(0, store.new_token(), [(message_id, envelope, "exhausted: enough")])
+        await store.reject(0, DeadBatch(store.new_token(), [(message_id, envelope, "exhausted: enough")]))
         assert (await store.find([field]))[field] == Found([message_id], 0)
         assert await store.cancel([message_id], dead_too=True) == {message_id: "dead"}
         assert (await store.find([field]))[field] == Found([], 0)
@@ -622,7 +622,7 @@ class DeadLetters:
     async def test_a_rejected_message_is_a_dead_letter_with_its_reason(self, rig: Rig) -> None:
         store = await rig.open()
         [message] = await rig.overdue()
-        await store.reject(0, store.new_token(), [(message[0], message[2], "bad_header: not a number")])
+        await store.reject(0, DeadBatch(store.new_token(), [(message[0], message[2], "bad_header: not a number")]))
         assert await rig.word(message[0]) == "dead"
         assert await rig.reasons() == {message[0]: "bad_header: not a number"}
         assert await rig.envelope(message[0]) == message[2]
@@ -631,9 +631,9 @@ class DeadLetters:
         store = await rig.open()
         [message] = await rig.overdue()
         token = store.new_token()
-        await store.reject(0, token, [(message[0], message[2], "bad")])
+        await store.reject(0, DeadBatch(token, [(message[0], message[2], "bad")]))
         assert await store.cancel([message[0]], True) == {message[0]: "dead"}
-        await store.reject(0, token, [(message[0], message[2], "bad")])
+        await store.reject(0, DeadBatch(token, [(message[0], message[2], "bad")]))
         assert await rig.word(message[0]) == "none"
         counts = await rig.counts()
         assert (counts["dead"], counts["rejected"], counts.get("parked", 0)) == (1, 1, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bridge.core.errors import StoreUnavailable
+from bridge.core.ports import DeadBatch
 from bridge.core.state import MOVES
 from tests.conformance.cold_rig import ColdDeskRig
 from tests.conformance.desk_rig import DeskRig, JoinedDeskRig, MemoryDeskRig
@@ -92,5 +93,5 @@ async def test_a_full_store_refuses_what_is_new_and_delivers_what_is_due(rig: Me
     with pytest.raises(StoreUnavailable, match="full"):
         await park(store, *(await rig.overdue()))
     with pytest.raises(StoreUnavailable, match="full"):
-        await store.reject(0, store.new_token(), [])
+        await store.reject(0, DeadBatch(store.new_token(), []))
     assert await store.settle((await claim(store)).claims) == 1

@@ -16,7 +16,7 @@ from adapters.redis.scripts import Call, scripts
 from adapters.redis.store import RedisStore
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreUnavailable, StoreUnfit
-from bridge.core.ports import Batch
+from bridge.core.ports import Batch, DeadBatch
 from bridge.telemetry.subject import Subject
 from tests.conformance.redis_rig import RedisRig
 from tests.conformance.rig import LEASE_MS, SHARDS, claim, ids, park
@@ -93,7 +93,7 @@ async def test_without_its_replica_a_park_fails_and_a_repeat_parks_once(
         with pytest.raises(StoreUnavailable, match="waiting for replicas of Redis: 0 of 1"):
             await park(store, later, token=token)
     with pytest.raises(StoreUnavailable, match="waiting for replicas"):
-        await store.reject(0, store.new_token(), [(first[0][:-2] + b"01", b"", "bad")])
+        await store.reject(0, DeadBatch(store.new_token(), [(first[0][:-2] + b"01", b"", "bad")]))
 
     # The repeated call writes nothing new, and must be answered all the same once the replica has what it has.
     await asyncio.to_thread(replica.start)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from bridge.core.errors import StoreUnavailable
-from bridge.core.ports import Release
+from bridge.core.ports import DeadBatch, Release
 from tests.conformance.redis_rig import RedisRig
 from tests.conformance.rig import HOUR_MS, LEASE_MS, claim, park
 from tests.devstack.fixtures import StartRedis
@@ -33,7 +33,7 @@ async def test_a_full_redis_refuses_new_messages_and_says_why(rig: RedisRig) -> 
     with pytest.raises(StoreUnavailable, match="maxmemory"):
         await park(store, *(await rig.overdue()))
     with pytest.raises(StoreUnavailable, match="maxmemory"):
-        await store.reject(0, store.new_token(), [(b"0" * 20, b"", "bad")])
+        await store.reject(0, DeadBatch(store.new_token(), [(b"0" * 20, b"", "bad")]))
 
 
 async def test_a_full_redis_still_delivers(rig: RedisRig) -> None:

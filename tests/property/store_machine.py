@@ -23,7 +23,7 @@ from adapters.redis.store import RedisStore
 from bridge.core.clock import StoreClock
 from bridge.core.message import Claim, Origin
 from bridge.core.orders import HELD_MS
-from bridge.core.ports import FIRST_HELD, Batch, Claimed, HeldStep, Keyed, Parked, Release
+from bridge.core.ports import FIRST_HELD, Batch, Claimed, DeadBatch, HeldStep, Keyed, Parked, Release
 from bridge.parking.envelope import index_field, route_in, seal
 from bridge.parking.history import unpack_entries
 from bridge.parking.identity import Ids, shard_of
@@ -206,8 +206,8 @@ class StoreMachine(RuleBasedStateMachine):
         rows = [(message_id, envelope, "bad_header: x") for message_id in ids]
         token = self.stores[instance].new_token()
         for _ in range(2):
-            expected = self.model[shard].reject(instance, token, rows, origins)
-            assert self.do(self.stores[instance].reject(shard, token, rows, origins)) == expected
+            expected = self.model[shard].reject(instance, DeadBatch(token, rows, origins))
+            assert self.do(self.stores[instance].reject(shard, DeadBatch(token, rows, origins))) == expected
 
     # -- the way out ------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from adapters.memory.memory_desk import MemoryDesk
 from adapters.memory.store import Memory, MemoryStore
 from bridge.core.clock import StoreClock
 from bridge.core.errors import StoreFull, StoreUnavailable
+from bridge.core.ports import DeadBatch
 from bridge.delay.duration import write_moment
 from bridge.desk.clock_step import ClockStep
 from bridge.desk.numbers import RouteStats, Stats
@@ -270,7 +271,7 @@ class TestSending:
             for reason in reasons:
                 message_id = ids.next(now_ms := store.clock.now_ms(), 0)
                 envelope = seal(now_ms, now_ms, b"orders", b"", b"", b"x")
-                await store.reject(0, store.new_token(), [(message_id, envelope, reason)])
+                await store.reject(0, DeadBatch(store.new_token(), [(message_id, envelope, reason)]))
             dead += len(reasons)
             self.found = replace(self.found, dead=dead, ever={"dead": dead})
             self.now_s += 100
@@ -286,7 +287,7 @@ class TestSending:
         async def dies(reason: str) -> None:
             message_id = ids.next(now_ms := store.clock.now_ms(), 0)
             envelope = seal(now_ms, now_ms, b"orders", b"", b"", b"x")
-            await store.reject(0, store.new_token(), [(message_id, envelope, reason)])
+            await store.reject(0, DeadBatch(store.new_token(), [(message_id, envelope, reason)]))
 
         await dies("unroutable: it was reported before")
         await dies("too_large: over 1 MB")
