@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
-from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -70,45 +69,39 @@ class RedisDesk(RedisPast):
 
     async def rows(self, state: State, wanted: Filter, after: Cursor | None = None) -> AsyncIterator[Row]:
         """Merge the shards by ``at_ms``, reading each in pages as they are needed."""
-        readers = [_Reader(place, place) for place in range(self._shards)]
+        readers = [self._read(shard, state, wanted, after) for shard in range(self._shards)]
         if state is State.PARKED:  # held messages stand behind all others in the due set, but not by their moment
-            readers += [_Reader(shard, self._shards + shard, held=True) for shard in range(self._shards)]
-        heads: list[tuple[int, bytes, int, Row]] = []
-        unread = readers
-        while True:
-            # Read on in a shard whose page is used up before yielding anything else: it may hold the next message.
-            while unread:
-                await self._read(unread, state, wanted, after)
-                for reader in unread:
-                    _push(heads, reader)
-                unread = [reader for reader in unread if not reader.rows and not reader.ended and not reader.pushed]
-            if not heads:
-                return
-            *_, place, row = heapq.heappop(heads)
+            readers += [self._read(shard, state, wanted, after, held=True) for shard in range(self._shards)]
+        firsts = await asyncio.gather(*(anext(reader, None) for reader in readers))
+        heads = [(row.at_ms, row.id, place, row) for place, row in enumerate(firsts) if row is not None]
+        heapq.heapify(heads)
+        while heads:
+            *_, place, row = heads[0]
             yield row
-            _push(heads, readers[place])
-            if not readers[place].pushed and not readers[place].ended:
-                unread = [readers[place]]
+            heapq.heappop(heads)
+            following = await anext(readers[place], None)
+            if following is not None:
+                heapq.heappush(heads, (following.at_ms, following.id, place, following))
 
-    async def _read(self, readers: Sequence[_Reader], state: State, wanted: Filter, after: Cursor | None) -> None:
-        calls = []
-        for reader in readers:
-            keys = self._keys.shards[reader.shard]
-            start, end, begin = _range(reader, state, wanted, after)
-            if reader.reached is not None:
-                start, begin = reader.reached
-            args = (reader.page, HEAD_BYTES, _PAGE_BYTES)
-            reader.page = min(reader.page * 2, _PAGE_MAX)
+    async def _read(
+        self, shard: int, state: State, wanted: Filter, after: Cursor | None, held: bool = False
+    ) -> AsyncIterator[Row]:
+        """Iterate over the rows of one shard, or over its ``held`` messages. A page reads twice as much as the last."""
+        keys, page = self._keys.shards[shard], _PAGE_FIRST
+        start, end, begin = _range(state, wanted, after, held)
+        while True:
             if state is State.CLAIMED:
-                calls.append(keys.call("page_claims", (start, begin, *args)))
+                call = keys.call("page_claims", (start, begin, page, HEAD_BYTES, _PAGE_BYTES))
             else:
                 place = keys.due if state is State.PARKED else keys.dead
-                calls.append(keys.call("page", (start, end, begin, *args), set=place))
-        for reader, reply in zip(readers, await self._runner.all(calls), strict=True):
-            reader.reached, reader.ended = (reply[1], reply[2]), not reply[2]
-            fives = zip(*[iter(reply[3:])] * 5, strict=True)
-            found = (self._row(message_id, state, *rest) for message_id, *rest in fives)
-            reader.rows.extend(filter(wanted.takes, found))
+                call = keys.call("page", (start, end, begin, page, HEAD_BYTES, _PAGE_BYTES), set=place)
+            reply = await self._runner.run(call)
+            for message_id, *rest in zip(*[iter(reply[3:])] * 5, strict=True):
+                if wanted.takes(row := self._row(message_id, state, *rest)):
+                    yield row
+            start, begin, page = reply[1], reply[2], min(page * 2, _PAGE_MAX)
+            if not begin:
+                return
 
     async def identity(self) -> str:
         """Return the key prefix and the id that the store was made with; without the id for one that was never used."""
@@ -330,25 +323,7 @@ class RedisDesk(RedisPast):
         ]
 
 
-@dataclass(slots=True)
-class _Reader:
-    """How far one shard is read, or the ``held`` messages of one. ``place`` is its index among all readers.
-
-    ``reached`` is the score and the id that were read last, ``page`` the number of places to read next, ``rows`` what
-    was read and not yielded. ``pushed``: its next row is among the heads that are compared.
-    """
-
-    shard: int
-    place: int
-    held: bool = False
-    reached: tuple[str, bytes] | None = None
-    ended: bool = False
-    page: int = _PAGE_FIRST
-    rows: deque[Row] = field(default_factory=deque)
-    pushed: bool = False
-
-
-def _range(reader: _Reader, state: State, wanted: Filter, after: Cursor | None) -> tuple[int | str, int | str, bytes]:
+def _range(state: State, wanted: Filter, after: Cursor | None, held: bool) -> tuple[int | str, int | str, bytes]:
     """Return the scores between which a reader reads, and the id to begin after where the score is the first one.
 
     A filter on due moments narrows the due set only: the other sets are sorted by other moments.
@@ -359,19 +334,12 @@ def _range(reader: _Reader, state: State, wanted: Filter, after: Cursor | None) 
     begin = b""
     if after is not None and (start is None or after.at_ms >= start):
         start, begin = after.at_ms, after.id
-    if reader.held:
+    if held:
         return HELD_MS + (start or 0), "+inf" if end is None else HELD_MS + end, begin
     least = "-inf" if start is None else start
     if not by_due:
         return least, "+inf", begin
     return least, HELD_MS if end is None else end, begin
-
-
-def _push(heads: list[tuple[int, bytes, int, Row]], reader: _Reader) -> None:
-    reader.pushed = bool(reader.rows)
-    if reader.rows:
-        row = reader.rows.popleft()
-        heapq.heappush(heads, (row.at_ms, row.id, reader.place, row))
 
 
 def _look(counted: Sequence[Any], seen: Sequence[Any]) -> ShardLook:

@@ -15,7 +15,8 @@ from adapters.redis.errors import store_errors
 from adapters.redis.guard import memory_of, persistence_of, refuses_writes
 from adapters.redis.keys import StoreKeys
 from adapters.redis.scripts import scripts
-from bridge.core.clock import CLOCK_OFF_S
+from adapters.redis.servers import observe
+from bridge.core.clock import CLOCK_OFF_S, StoreClock
 from bridge.desk.numbers import ServerMemory
 from bridge.desk.severity import CheckResult, fail, ok, warn
 from bridge.settings import Redis
@@ -99,14 +100,12 @@ def permissions(lacking: list[str] | None) -> CheckResult:
 
 async def _clock(client: Any) -> tuple[float, float]:
     """Return the shortest round trip (s), and how far this machine's clock is ahead of the store's (s)."""
-    best_s, offset_s = float("inf"), 0.0
+    best_s, store_clock = float("inf"), StoreClock()
     for _ in range(_ROUND_TRIPS):
-        sent, started = time.time(), time.monotonic()
-        seconds, microseconds = await client.time()
-        took_s = time.monotonic() - started
-        if took_s < best_s:
-            best_s, offset_s = took_s, sent + took_s / 2 - (int(seconds) + int(microseconds) / 1e6)
-    return best_s, offset_s
+        started = time.monotonic()
+        await observe(client, store_clock)
+        best_s = min(best_s, time.monotonic() - started)
+    return best_s, -store_clock.offset_s()
 
 
 async def _lacking(client: Any, settings: Redis) -> list[str] | None:

@@ -30,14 +30,14 @@ async def test_no_more_is_read_than_the_limit_needs(rig: RedisDeskRig, monkeypat
     await rig.park_many([HOUR_MS + n for n in range(200)])
     monkeypatch.setattr(desk_module, "_PAGE_FIRST", 5)
     rows_read: list[int] = []
-    ask = rig.redis_desk._runner.all
+    ask = rig.redis_desk._runner.many
 
-    async def count(calls: Any) -> Any:
-        replies = await ask(calls)
+    async def count(calls: Any, wait: Any = None) -> Any:
+        replies = await ask(calls, wait)
         rows_read.extend((len(reply) - 2) // 5 for reply in replies)
         return replies
 
-    monkeypatch.setattr(rig.redis_desk._runner, "all", count)
+    monkeypatch.setattr(rig.redis_desk._runner, "many", count)
     assert len(await rig.listed(State.PARKED, most=4)) == 4
     assert sum(rows_read) <= SHARDS * 20 + 10
 
