@@ -35,7 +35,6 @@ class StoreDrain:
         words: Callable[[Remains], str],
         service: Callable[[], AbstractAsyncContextManager[Running]],
         expected: bool,
-        look_s: float = LOOK_S,
     ) -> None:
         """``look`` counts what the store holds and raises ``StoreUnavailable`` and ``StoreUnfit``; ``words`` renders
         it; ``service`` opens the store and delivers from it. A store that does not answer is logged if ``expected``.
@@ -44,7 +43,6 @@ class StoreDrain:
         self._words = words
         self._open = service
         self._expected = expected
-        self._look_s = look_s
         self._service: Running | None = None
         self._stopping = False
         self._logged = ""
@@ -60,7 +58,7 @@ class StoreDrain:
             except PostdateError as error:
                 if self._expected or not isinstance(error, Unreachable):
                     self._say(f"whether Redis still holds messages of previous settings is not known: {error}")
-            await asyncio.sleep(self._look_s)
+            await asyncio.sleep(LOOK_S)
 
     async def _serve(self) -> None:
         async with self._open() as service:

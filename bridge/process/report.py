@@ -105,7 +105,6 @@ class Report:
         line: NotifyLine | None,
         watchdog_s: float,
         stuck_s: float,
-        patience_s: float = PATIENCE_S,
         frames: FrameLine | None = None,
     ) -> None:
         """``line`` is None without a listener. The listener expects a sign of life every ``watchdog_s`` seconds (0:
@@ -116,7 +115,6 @@ class Report:
         self.name = "parent"
         self.broker = ""
         self._watchdog_s = watchdog_s
-        self._patience_s = patience_s
         self._still = StuckLoops(stuck_s)
         self._reported: Reported | None = None
         self.started_s = time.monotonic()
@@ -209,7 +207,7 @@ class Report:
         return self._before if self._reported is None else self._reported.report()
 
     def _tell_supervisor(self, line: NotifyLine, report: ProcessReport, now_s: float) -> None:
-        if not self._ready and not self._stopping and (report.up or now_s - self.started_s >= self._patience_s):
+        if not self._ready and not self._stopping and (report.up or now_s - self.started_s >= PATIENCE_S):
             self._ready = line.tell(READY)
         self._tell_status(line, report.sentence)
         if self._watchdog_s and not self._stuck and now_s - self._alive_at >= self._watchdog_s / 2 and line.tell(ALIVE):

@@ -73,7 +73,7 @@ def plan(settings: Settings) -> tuple[ProcessPlan, ...]:
     emptied = {store.broker: store for store in emptied_stores(settings)}
     plans = [
         *used_stores(settings),
-        *(replace(_without_store(settings, kind), emptied=emptied.get(kind)) for kind in TITLES),
+        *(ProcessPlan(kind, False, _own(settings, kind, False), emptied=emptied.get(kind)) for kind in TITLES),
     ]
     return tuple(process for process in plans if process.settings.routes)
 
@@ -107,10 +107,6 @@ def store_of(settings: Settings, broker: BrokerKind) -> ProcessPlan:
 
 def _stores(settings: Settings) -> list[ProcessPlan]:
     return [store_of(settings, kind) for kind in TITLES]
-
-
-def _without_store(settings: Settings, broker: BrokerKind) -> ProcessPlan:
-    return ProcessPlan(broker, False, _own(settings, broker, stored=False))
 
 
 def _own(settings: Settings, broker: BrokerKind, stored: bool) -> Settings:

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from bridge.core.errors import BrokerUnavailable, PostdateError, StoreUnavailable, StoreUnfit
 from bridge.desk.leftovers import Remains
 from bridge.pipeline.relay import Relay
+from bridge.process import drains
 from bridge.process.drains import LevelsDrain, StoreDrain
 
 
@@ -61,13 +62,19 @@ async def test_nothing_is_begun_when_the_process_stops() -> None:
     assert (broker.asked, broker.drained, broker.leaving.finished()) == (2, [], True)
 
 
+@pytest.fixture(autouse=True)
+def looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks again at once."""
+    monkeypatch.setattr(drains, "LOOK_S", 0)
+
+
 class OldStore:
     """One that cannot be asked at first, then is empty, and then holds messages."""
 
     def __init__(self, expected: bool, *answers: Remains | PostdateError) -> None:
         self._answers = list(answers)
         self.served = asyncio.Event()
-        self.emptying = StoreDrain(self.look, str, self.open, expected, look_s=0)
+        self.emptying = StoreDrain(self.look, str, self.open, expected)
 
     async def look(self) -> Remains:
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]

@@ -13,7 +13,7 @@ import pytest
 from adapters.memory import MemoryStore
 from bridge.core.errors import StoreUnavailable
 from bridge.process import notify
-from bridge.process.report import ProcessReport, Report, StuckLoops
+from bridge.process.report import PATIENCE_S, ProcessReport, Report, StuckLoops
 from bridge.settings import Settings
 from tests.unit.house import House, turns
 
@@ -108,8 +108,8 @@ def test_the_watchdog_is_that_of_this_process(environ: dict[str, str], seconds: 
 
 async def test_ready_alive_and_the_health_sentence_are_told(line: tuple[socket.socket, notify.NotifyLine]) -> None:
     hearing, telling = line
-    report, subject = Report(telling, WATCHDOG_S, STUCK_S, patience_s=0), Subject()
-    start = report.started_s
+    report, subject = Report(telling, WATCHDOG_S, STUCK_S), Subject()
+    start = report.started_s + PATIENCE_S
     report.look(start)
     assert notify.heard(hearing) == [("READY", "1"), ("STATUS", "Starting."), ("WATCHDOG", "1")]
     report.of(subject)
@@ -126,14 +126,14 @@ async def test_ready_is_told_when_all_is_there_or_after_a_while_with_what_is_mis
     line: tuple[socket.socket, notify.NotifyLine],
 ) -> None:
     hearing, telling = line
-    report = Report(telling, 0.0, STUCK_S, patience_s=10)
+    report = Report(telling, 0.0, STUCK_S)
     started = report.started_s
     report.waits("redis", "Redis does not answer")
     report.look(started + 9)
     assert notify.heard(hearing) == [("STATUS", "Waiting for Redis: Redis does not answer.")]
     report.look(started + 10)
     assert notify.heard(hearing) == [("READY", "1")]
-    report = Report(telling, 0.0, STUCK_S, patience_s=10)
+    report = Report(telling, 0.0, STUCK_S)
     report.of(Subject())
     report.look(started + 1)
     assert ("READY", "1") in notify.heard(hearing)
