@@ -18,33 +18,12 @@ from redis.exceptions import TimeoutError as SlowLink
 from bridge.core.errors import StoreFull, StoreSilent, StoreUnavailable
 
 
-class NoMaster(LinkError):
-    """No Sentinel names a master. The text is meant for a person."""
+class Explicit(LinkError):
+    """An error whose text is meant for a person. ``unreachable`` as in ``Explained``."""
 
-
-class MasterAway(LinkError):
-    """The master that Sentinel names cannot be used. The text is meant for a person."""
-
-
-class HungUp(LinkError):
-    """The server closed a new connection at once. redis-py's error does not say which server, nor whether with TLS.
-
-    ``greeted``: it accepted one before, so the settings are right.
-    """
-
-    def __init__(self, error: Exception, place: str, tls: bool, greeted: bool) -> None:
-        super().__init__(str(error))
-        self.place = place
-        self.tls = tls
-        self.greeted = greeted
-
-
-class NoDatabase(ResponseError):
-    """The server has no database with this number. Its own error does not name the number."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"no database {number}")
-        self.number = number
+    def __init__(self, text: str, unreachable: str | None = None) -> None:
+        super().__init__(text)
+        self.unreachable = unreachable
 
 
 class Explained(NamedTuple):
@@ -126,13 +105,10 @@ _NO_TLS = re.compile(r"Error connecting to (\S+?)\.")
 
 def explain(error: BaseException) -> Explained:
     """Return what an error of redis-py or of the network means. Pure."""
-    if isinstance(error, NoMaster | MasterAway):
-        return Explained(str(error))
+    if isinstance(error, Explicit):
+        return Explained(str(error), error.unreachable)
     if isinstance(error, RedisClusterException):
         return _of_cluster(error)
-    if isinstance(error, NoDatabase):
-        advice = "Lower the number in redis.url, or raise `databases` in redis.conf"
-        return Explained(f"Redis has no database {error.number}. {advice}")
     text = str(error) or type(error).__name__
     for part, meaning in _PARTS.items():
         if part in text:
@@ -144,22 +120,16 @@ def explain(error: BaseException) -> Explained:
     if isinstance(error, ResponseError):
         advice = "Another program may write keys under redis.key_prefix"
         return Explained(f"Redis answers with an error ({text}). {advice}")
-    return _of_link(error, text)
+    return _of_link(text)
 
 
-def _of_link(error: BaseException, text: str) -> Explained:
+def _of_link(text: str) -> Explained:
     """Explain an error of the connection."""
     if found := _UNTRUSTED.search(text):
         return Explained(
             f"Redis shows a certificate that is not trusted ({found[1]}). "
             "Correct redis.ca_file, or the host in redis.url"
         )
-    if isinstance(error, HungUp) and error.greeted:
-        reason = "it closes new connections at once, and accepted them before"
-        return _away(reason, error.place, "It is starting or stopping, or a proxy in between cannot reach it")
-    if isinstance(error, HungUp):
-        want = "a client certificate: set redis.cert_file" if error.tls else "TLS: use rediss:// in redis.url"
-        return _away(f"it closes the connection at once, and may require {want}", error.place)
     if found := _NO_TLS.fullmatch(text):
         return _away("it closes the connection at once, and may not use TLS: use redis:// in redis.url", found[1])
     if found := _PLACE.search(text):
@@ -195,12 +165,21 @@ def _of_cluster(error: RedisClusterException) -> Explained:
 
 
 def named(error: Exception, connection: Any, tls: bool, greeted: bool) -> Exception:
-    """Add to an error of the greeting what the connection knows and the error does not say."""
-    if isinstance(error, ResponseError) and NO_DATABASE in str(error):
-        return NoDatabase(connection.db)
-    if isinstance(error, LinkError) and str(error).startswith(CLOSED):
-        return HungUp(error, f"{connection.host}:{connection.port}", tls, greeted)
-    return error
+    """Return an error of the greeting with what the connection knows and the error does not say.
+
+    ``greeted``: the server accepted a connection before, so the settings are right.
+    """
+    text, place = str(error), f"{connection.host}:{connection.port}"
+    if isinstance(error, ResponseError) and NO_DATABASE in text:
+        advice = "Lower the number in redis.url, or raise `databases` in redis.conf"
+        return Explicit(f"Redis has no database {connection.db}. {advice}")
+    if not isinstance(error, LinkError) or not text.startswith(CLOSED) or any(part in text for part in _PARTS):
+        return error
+    if greeted:
+        reason = "it closes new connections at once, and accepted them before"
+        return Explicit(*_away(reason, place, "It is starting or stopping, or a proxy in between cannot reach it"))
+    want = "a client certificate: set redis.cert_file" if tls else "TLS: use rediss:// in redis.url"
+    return Explicit(*_away(f"it closes the connection at once, and may require {want}", place))
 
 
 @contextmanager

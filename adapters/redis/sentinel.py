@@ -21,7 +21,7 @@ from redis.exceptions import ConnectionError as LinkError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as SlowLink
 
-from adapters.redis.errors import MasterAway, NoMaster, explain
+from adapters.redis.errors import Explicit, explain
 from adapters.redis.node import NodeClient
 
 log = structlog.get_logger("postdate")
@@ -73,7 +73,7 @@ class Sentinels:
         self._pool = pool
 
     async def discover_master(self, _: str) -> Address:
-        """Return the master's address. Raises ``NoMaster``."""
+        """Return the master's address. Raises ``Explicit``."""
         if not self._following:
             self._following = [asyncio.ensure_future(self._follow(*each)) for each in self._sentinels.items()]
         self._judge()
@@ -81,7 +81,7 @@ class Sentinels:
             self._heard.clear()
             await self._heard.wait()
         if self.master is None:
-            raise NoMaster(self._reason())
+            raise Explicit(self._reason())
         return self.master
 
     async def aclose(self) -> None:
@@ -129,11 +129,11 @@ class Sentinels:
             log.warning("another master", master=_write(self.master), before=_write(before), dropped=dropped)
 
     def away(self, address: Address, error: Exception) -> Exception:
-        """Return ``MasterAway`` if the server could not be reached, else ``error`` itself."""
+        """Return ``Explicit`` if the server could not be reached, else ``error`` itself."""
         reason = explain(error).unreachable
         if reason is None:
             return error
-        return MasterAway(
+        return Explicit(
             f"the master that Sentinel names does not answer at {_write(address)} ({reason}). "
             "Sentinel names another master after its down-after-milliseconds"
         )
@@ -177,7 +177,7 @@ class FollowingConnection(SentinelManagedConnection):
     """A connection to the master. It fails if the master changed while postdate was connecting."""
 
     async def connect_to(self, address: Address) -> None:
-        """Connect to ``address``. Raises ``MasterAway``, and what redis-py raises."""
+        """Connect to ``address``. Raises ``Explicit``, and what redis-py raises."""
         sentinels: Sentinels = self.connection_pool.sentinel_manager
         try:
             await super().connect_to(address)  # type: ignore[no-untyped-call]
@@ -185,7 +185,7 @@ class FollowingConnection(SentinelManagedConnection):
             raise sentinels.away(address, error) from error
         if address != sentinels.master:
             await self.disconnect()
-            raise MasterAway(f"{_write(address)} is no longer the master. A failover is under way")
+            raise Explicit(f"{_write(address)} is no longer the master. A failover is under way")
 
 
 class FollowingTLSConnection(FollowingConnection, SSLConnection):
@@ -208,14 +208,14 @@ class FollowingPool(SentinelConnectionPool):
 
 
 async def ask_role(connection: FollowingConnection) -> None:
-    """Raise ``MasterAway`` for a replica. A server that forbids ROLE counts as a master."""
+    """Raise ``Explicit`` for a replica. A server that forbids ROLE counts as a master."""
     await connection.send_command("ROLE")
     try:
         role = (await connection.read_response())[0]
     except ResponseError:
         return
     if role != b"master":
-        raise MasterAway(f"{connection.host}:{connection.port} is a replica now. A failover is under way")
+        raise Explicit(f"{connection.host}:{connection.port} is a replica now. A failover is under way")
 
 
 def master_client(sentinels: Sentinels, name: str, tls: bool, options: dict[str, Any]) -> NodeClient:

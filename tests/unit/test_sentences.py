@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pika
 import pytest
 from pika.adapters.utils.connection_workflow import AMQPConnectorStackTimeout
@@ -25,7 +27,7 @@ from adapters.rabbitmq.connection import connect, parameters
 from adapters.rabbitmq.topology import declaring
 from adapters.rabbitmq.topology.findings import crashes_lazy_queues
 from adapters.rabbitmq.trouble import sentence as rabbit_sentence
-from adapters.redis.errors import HungUp, explain, store_errors, unavailable
+from adapters.redis.errors import explain, named, store_errors, unavailable
 from bridge.core.errors import BrokerUnavailable, StoreFull, StoreUnavailable
 from bridge.delay.duration import quoted
 from bridge.desk.topology import Finding, Name, Part, Standing
@@ -161,9 +163,9 @@ def test_only_a_server_that_hangs_up_is_suspected_of_another_protocol() -> None:
 
 
 def test_a_redis_that_answered_before_is_not_suspected_of_another_protocol() -> None:
-    hung_up = ConnectionError("Connection closed by server.")
-    assert "may require TLS" in explain(HungUp(hung_up, "h:1", tls=False, greeted=False)).text
-    said = explain(HungUp(hung_up, "h:1", tls=False, greeted=True)).text
+    hung_up, connection = ConnectionError("Connection closed by server."), SimpleNamespace(host="h", port=1)
+    assert "may require TLS" in explain(named(hung_up, connection, tls=False, greeted=False)).text
+    said = explain(named(hung_up, connection, tls=False, greeted=True)).text
     assert said.startswith("Redis does not answer at h:1 (it closes new connections at once, and accepted them before)")
 
 
