@@ -90,7 +90,8 @@ class Service(Running):
         self._stages = parts.stages
 
     def loops(self) -> Sequence[Coroutine[None, None, None]]:
-        parts, stages = self._parts, self._stages
+        parts, stages, journaling = self._parts, self._stages, self._parts.journaling
+        optional = (stages.historian, parts.leaving, parts.journal_watch)
         return (
             *(link() for link in parts.links),
             stages.parker.run(),
@@ -103,14 +104,9 @@ class Service(Running):
             parts.health.run(),
             self._listen(),
             stages.metrics.watch_loop(),
-            *([stages.historian.run()] if stages.historian is not None else []),
-            *([parts.leaving.run()] if parts.leaving is not None else []),
-            *(self._journal_loops(parts.journaling) if parts.journaling is not None else []),
-            *([parts.journal_watch.run()] if parts.journal_watch is not None else []),
+            *(part.run() for part in optional if part is not None),
+            *(journaling.loops(stages.leases.shards, parts.sink.able, parts.health) if journaling is not None else ()),
         )
-
-    def _journal_loops(self, journaling: Journaling) -> Sequence[Coroutine[None, None, None]]:
-        return journaling.loops(self._stages.leases.shards, self._parts.sink.able, self._parts.health)
 
     def report(self) -> ProcessReport:
         parts, stages = self._parts, self._stages
