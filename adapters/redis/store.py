@@ -33,7 +33,6 @@ from bridge.parking.envelope import index_field, route_in, tries_and_reached
 from bridge.parking.history import NO_HISTORY, HistoryLimits
 from bridge.parking.identity import ID_BYTES, ids_by_shard
 from bridge.parking.opening import claimed_from
-from bridge.telemetry.subject import Subject
 
 _RECOVER_MAX = 500
 #: A claim extends the drain of its shard where less than this part of the time is left.
@@ -74,6 +73,7 @@ class RedisStore:
         self._runner = Runner(client)
         self._keys = StoreKeys(prefix, shards, instance)
         self._guard = StoreGuard(client, self._runner, self._keys, clock)
+        self.look, self.loss = self._guard.look, self._guard.loss
         self.moves = RedisMoves(client, self._keys)
         self.tiers = RedisTiers(client, self._keys)
         self._token_head = secrets.token_bytes(4)
@@ -102,13 +102,6 @@ class RedisStore:
         await self._guard.agree()
         await self.look_at_clock()
         return tuple(warning for verdict in verdicts for warning in verdict.warnings)
-
-    async def look(self) -> dict[Subject, str]:
-        """Check that it is still the same store and has room. Return a text for each thing, "" where it is fine."""
-        return await self._guard.look()
-
-    async def loss(self) -> ports.Loss | None:
-        return await self._guard.loss()
 
     def secret(self) -> bytes:
         """Return what signs retry states: random, and the same in every instance of an open store."""

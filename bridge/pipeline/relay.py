@@ -135,6 +135,7 @@ class Relay:
         """
         self._source = source
         self._sink = sink
+        self.able = sink.able
         self._clock = clock
         self._rules = rules
         self._packing = packing
@@ -156,9 +157,6 @@ class Relay:
         self._open = 0
         self._turns = 0
         self._idle = True
-
-    def able(self) -> bool:
-        return self._sink.able()
 
     def follow(self, rules: Mapping[str, LevelRules], retries: RetryRules) -> None:
         """Use these rules for deliveries from now on."""
