@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from bridge.delay.duration import read_duration_ms, write_duration
@@ -45,6 +46,7 @@ def read_jitter(text: str) -> Jitter:
     return Jitter(most_ms=read_duration_ms(text.strip()))
 
 
+@cache
 def growing_waits_ms(first_ms: int, factor: float, max_ms: int, attempts: int) -> tuple[int, ...]:
     """Return ``attempts`` waits. The first one is ``first_ms``, each next one is longer by ``factor``, up to
     ``max_ms``."""

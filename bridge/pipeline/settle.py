@@ -22,6 +22,7 @@ from bridge.core.errors import ShardsUnavailable, StoreUnavailable
 from bridge.core.message import Claim, Outcome, Refusal
 from bridge.core.ports import DeliveringStore, Release, Result
 from bridge.core.reasons import Reason, ReasonKind
+from bridge.delay.schedule import growing_waits_ms
 from bridge.pipeline.history import Historian
 from bridge.pipeline.leases import Leases
 from bridge.telemetry.health import Health, RefusedRoutes
@@ -62,16 +63,8 @@ def next_try_ms(tries: int, rules: RetryRules, spread: float) -> int | None:
     the wait, so that messages refused together do not come back together. It only shortens, so that ``max_ms`` holds.
     Full jitter (0 to the wait) was rejected: it retries half of the messages too early for a broker that is restarting.
     """
-    if tries >= rules.attempts:
-        return None
-    return max(1, int(_full_wait(tries, rules) * (1 - JITTER * spread)))
-
-
-def _full_wait(tries: int, rules: RetryRules) -> float:
-    try:
-        return min(rules.first_ms * float(rules.factor) ** (tries - 1), rules.max_ms)
-    except OverflowError:  # a float power beyond 1e308 raises instead of becoming infinite
-        return rules.max_ms
+    waits_ms = growing_waits_ms(rules.first_ms, rules.factor, rules.max_ms, rules.attempts - 1)
+    return max(1, int(waits_ms[tries - 1] * (1 - JITTER * spread))) if tries <= len(waits_ms) else None
 
 
 class Verdict(NamedTuple):
