@@ -237,31 +237,22 @@ class MemoryStore:
     ) -> dict[int, ports.Claimed | StoreUnavailable]:
         token = self.new_token()
         lease_ends = time.monotonic() + lease_ms / 1000
+
+        def step(number: int) -> ports.Claimed:
+            self._give_back(number)
+            shard = self.memory.shards[number]
+            if (owner := shard.owner(self.instance, drain_ms)) is not None:
+                return ports.Claimed([], None, owner, 0, [])
+            taken, ghosts = shard.claim(token, lease_ms, limit, bytes_max, ahead_ms)
+            ids, envelopes, next_due_ms = b"".join(taken), [*taken.values()], shard.due.head_ms()
+            return claimed_from(ids, envelopes, number, token, lease_ends, shard.now_ms(), next_due_ms, ghosts)
+
         claimed: dict[int, ports.Claimed | StoreUnavailable] = {}
         try:
-            async with self._call():
-                for number in shards:
-                    self._give_back(number)
-                    shard = self.memory.shards[number]
-                    owner = shard.owner(self.instance, drain_ms)
-                    if owner is not None:
-                        claimed[number] = ports.Claimed([], None, owner, 0, [])
-                        continue
-                    taken = shard.claim(token, lease_ms, limit, bytes_max, ahead_ms)
-                    ids, envelopes, next_due_ms = (
-                        b"".join(taken.messages),
-                        [*taken.messages.values()],
-                        shard.due.head_ms(),
-                    )
-                    claimed[number] = claimed_from(
-                        ids, envelopes, number, token, lease_ends, shard.now_ms(), next_due_ms, taken.ghosts
-                    )
-        except (StoreUnavailable, asyncio.CancelledError) as error:
-            if limit:
+            claimed = await self._in_each(shards, step)
+        finally:  # also where it is cancelled
+            if limit and not any(isinstance(reply, ports.Claimed) for reply in claimed.values()):
                 self._lost |= {number: (self._lost.get(number, (token,))[0], token) for number in shards}
-            if not isinstance(error, StoreUnavailable):
-                raise
-            return dict.fromkeys(shards, error)
         return claimed
 
     async def renew(self, claims: Iterable[Claim], lease_ms: int) -> int:

@@ -6,21 +6,19 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from adapters.redis.connect import Client
 from adapters.redis.keys import StoreKeys
 from bridge.core.roll import believable, silent_ms
 
 
 async def instances_of(
-    client: Client, keys: StoreKeys, now_ms: int
+    client: Any, keys: StoreKeys, now_ms: int
 ) -> tuple[dict[str, Mapping[str, object]], dict[str, int]]:
     """Return the reports of the running instances, and for how long (ms) others have been silent.
 
     One whose time ends later than it can has died before the clock stepped back. Raises what redis-py raises.
     """
-    untyped: Any = client
-    beats = await untyped.zrange(keys.instances, 0, -1, withscores=True)
-    texts = await untyped.hmget(keys.health, [name for name, _ in beats]) if beats else []
+    beats = await client.zrange(keys.instances, 0, -1, withscores=True)
+    texts = await client.hmget(keys.health, [name for name, _ in beats]) if beats else []
     running: dict[str, Mapping[str, object]] = {}
     silent: dict[str, int] = {}
     for (raw, until_ms), text in zip(beats, texts, strict=True):
@@ -32,10 +30,9 @@ async def instances_of(
     return running, silent
 
 
-async def losses_of(client: Client, keys: StoreKeys) -> dict[str, int]:
+async def losses_of(client: Any, keys: StoreKeys) -> dict[str, int]:
     """Return when each lost instance was removed (Unix ms), while that is not over. Raises what redis-py raises."""
-    untyped: Any = client
-    found = await untyped.hgetall(keys.lost)
+    found = await client.hgetall(keys.lost)
     return {name.decode("utf-8", "replace"): int(value.split()[0]) for name, value in found.items()}
 
 
