@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import structlog
 from fastapi import APIRouter, Request
@@ -64,7 +64,6 @@ _PARAMETERS_MAX = 100
 _NAME_MAX = 100
 #: Members of one JSON object. A larger one would make as many mistakes to report.
 _MEMBERS_MAX = 1000
-_ABSOLUTE = re.compile(rb"https?://([^/]*)", re.IGNORECASE)
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d*)?")
 #: A JSON text, also one without its end: each byte is read once.
 _JSON_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
@@ -264,8 +263,7 @@ class Gate:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        body = _Body(receive, self._room)
-        answer = _SecuredAnswer(send, body)
+        body, answer = _Body(receive, self._room), _SecuredAnswer(send)
         try:
             self._judge(scope, body)
             await self._app(scope, body.receive, answer.send)
@@ -279,8 +277,7 @@ class Gate:
             self._room.left += body.held
 
     def _judge(self, scope: Scope, body: _Body) -> None:
-        host = _origin_form(scope)
-        headers = _headers(scope) if host is None else {**_headers(scope), "host": host}
+        headers = _headers(scope)
         path = self._place(scope, headers)
         if trick := path_trick(scope.get("raw_path") or path.encode(), path):
             raise Problem(400, f"The path {trick}. Send a plain path, as /openapi.json lists them.")
@@ -310,7 +307,7 @@ class Gate:
             if caller is None and guarded and not (path == "/metrics" and self._open_metrics):
                 raise _unauthorized()
         except Problem as refused:
-            if refused.status == 401:
+            if refused.status_code == 401:
                 self._limit(scope, "", "without a valid token")
             raise
         if caller is not None:
@@ -404,20 +401,6 @@ def _holds_token(query: str) -> bool:
     return any(name.lower() in _TOKENS_IN_URL for name, _ in given)
 
 
-def _origin_form(scope: Scope) -> str | None:
-    """Turn an absolute request target into a path, and return its host; None for an ordinary one.
-
-    A server must accept it, and must take its host for that of the header Host (RFC 9112, section 3.2.2).
-    """
-    raw = scope.get("raw_path") or b""
-    absolute = _ABSOLUTE.match(raw)
-    if absolute is None:
-        return None
-    scope["raw_path"] = raw[absolute.end() :] or b"/"
-    scope["path"] = unquote(scope["raw_path"].decode("latin-1"))
-    return str(absolute[1].decode("latin-1"))
-
-
 @dataclass
 class _Room:
     """How many bytes more the bodies of requests that are not answered yet may have."""
@@ -426,7 +409,7 @@ class _Room:
 
 
 class _Body:
-    """Reads a request's body within its limits of size and time. ``problem`` says which limit was exceeded."""
+    """Reads a request's body within its limits of size and time."""
 
     def __init__(self, receive: Receive, room: _Room) -> None:
         self._receive = receive
@@ -436,7 +419,6 @@ class _Body:
         self._allowed_by = ""
         self.most = 0
         self.held = 0
-        self.problem: Problem | None = None
 
     def allow(self, most: int, allowed_by: str) -> None:
         """Set its largest size, and the words for what allows it."""
@@ -447,7 +429,7 @@ class _Body:
         return Problem(413, f"The request is too large. {self._allowed_by} {self.most} bytes.", {"Connection": "close"})
 
     async def receive(self) -> Message:
-        """Return the next message of the server."""
+        """Return the next message of the server. Raises ``Problem`` where a limit is exceeded."""
         if self._ended:  # what comes now is the end of the connection
             return await self._receive()
         if self._until is None:
@@ -456,56 +438,40 @@ class _Body:
             async with asyncio.timeout_at(self._until):
                 message = await self._receive()
         except TimeoutError:
-            text = f"The body did not arrive within {BODY_S:.0f} s."
-            self.problem = Problem(408, text, {"Connection": "close"})
-            raise self.problem from None
+            raise Problem(408, f"The body did not arrive within {BODY_S:.0f} s.", {"Connection": "close"}) from None
         count = len(message.get("body", b""))
         self.held += count
         self._room.left -= count
         if self.held > self.most:
-            self.problem = self.too_large()
-        elif self._room.left < 0:
+            raise self.too_large()
+        if self._room.left < 0:
             text = "Too many bodies arrive at once. Try again."
-            self.problem = Problem(503, text, {"Connection": "close", "Retry-After": "2"})
-        if self.problem is not None:
-            raise self.problem
+            raise Problem(503, text, {"Connection": "close", "Retry-After": "2"})
         self._ended = not message.get("more_body", False)
         return message
 
 
 class _SecuredAnswer:
-    """Sends an answer with the security headers. The problem of the request's body replaces one not begun yet."""
+    """Sends an answer with the security headers."""
 
-    def __init__(self, send: Send, body: _Body) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self._body = body
         self._begun = False
-        self._replaced = False
 
     async def send(self, message: Message) -> None:
         """Pass a message on."""
-        if self._replaced:
-            return
         if message["type"] == "http.response.start":
-            if self._body.problem is not None:  # FastAPI answers 400 to whatever ends the reading of a body
-                self._replaced = True
-                await self._problem(self._body.problem)
-                return
             message = {**message, "headers": _secured(message.get("headers", []))}
             self._begun = True
         await self._send(message)
 
     async def refuse(self, problem: Problem) -> None:
         """Answer with a problem, unless an answer has begun."""
-        if not self._begun and not self._replaced:
-            await self._problem(problem)
-
-    async def _problem(self, problem: Problem) -> None:
-        self._begun = True
-        response = problem.response()
-        start = {"type": "http.response.start", "status": response.status_code}
-        await self._send({**start, "headers": _secured(response.raw_headers)})
-        await self._send({"type": "http.response.body", "body": bytes(response.body)})
+        if not self._begun:
+            response = problem.response()
+            start = {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+            await self.send(start)
+            await self.send({"type": "http.response.body", "body": bytes(response.body)})
 
 
 def _secured(headers: Any) -> list[tuple[bytes, bytes]]:

@@ -106,14 +106,11 @@ async def read_history(id: str, here: Here, who: Who) -> Response:
 async def read_body(id: str, here: Here, who: Who) -> Response:
     """Return the body byte for byte. The setting ui.bodies may not allow it."""
     if not here.sight_of(who).whole:
-        raise Problem(403, f"{as_sentence(_hidden(here))} An admin token and ui.bodies decide who sees bodies.")
+        why = masking.OFF if here.settings.ui.bodies == "off" else "your role does not see raw bodies"
+        raise Problem(403, f"{as_sentence(why)} An admin token and ui.bodies decide who sees bodies.")
     content = await here.operator(who).body(_read_id(id))
     headers = {"Content-Disposition": f'attachment; filename="{id}"'}
     return Response(content, 200, headers, "application/octet-stream")
-
-
-def _hidden(here: Backend) -> str:
-    return masking.OFF if here.settings.ui.bodies == "off" else "your role does not see raw bodies"
 
 
 @writes.post(

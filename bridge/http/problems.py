@@ -35,25 +35,25 @@ _GENERAL = {
 }
 
 
-class Problem(Exception):
-    """A request that is answered with an error. ``more`` are further members, such as the message's state."""
+class Problem(HTTPException):
+    """A request that is answered with an error. ``more`` are further members, such as the message's state.
+
+    FastAPI answers 400 to any other error that ends the reading of a body.
+    """
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None, /, **more: object) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.detail = detail
-        self.headers = dict(headers or {})
+        super().__init__(status, detail, headers)
         self.more = more
 
     def response(self) -> Response:
         content = {
             "type": "about:blank",
-            "title": HTTPStatus(self.status).phrase,
-            "status": self.status,
+            "title": HTTPStatus(self.status_code).phrase,
+            "status": self.status_code,
             "detail": self.detail,
             **self.more,
         }
-        return Response(json.dumps(content), self.status, self.headers, MEDIA_TYPE)
+        return Response(json.dumps(content), self.status_code, self.headers, MEDIA_TYPE)
 
 
 def problem_of(error: PostdateError) -> Problem:
@@ -73,7 +73,7 @@ def refusal(result: VerbResult) -> Problem:
 
 def add_handlers(app: FastAPI) -> None:
     """Let every error of the app be a problem."""
-    for kind in (Problem, PostdateError, HTTPException, RequestValidationError):
+    for kind in (PostdateError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _answer)
 
 
