@@ -134,8 +134,7 @@ class SqlJournal:
 
     async def _measure(self) -> None:
         """Find out the largest envelope that fits into a statement, in which a byte may take two."""
-        async with transaction(self._reads) as connection:
-            packet = int((await connection.execute(text("SELECT @@max_allowed_packet"))).scalar_one())
+        ((packet,),) = await self._rows(text("SELECT @@max_allowed_packet"))
         needed = 2 * self._body_max + _STATEMENT_BYTES
         if packet < needed:
             raise StoreUnfit(
@@ -433,9 +432,8 @@ class SqlJournal:
 
     async def count(self, wanted: JournalFilter) -> int:
         """Count rows."""
-        async with transaction(self._reads) as connection:
-            found = await connection.execute(select(func.count()).select_from(MESSAGE).where(*self._matching(wanted)))
-            return int(found.scalar_one())
+        ((found,),) = await self._rows(select(func.count()).select_from(MESSAGE).where(*self._matching(wanted)))
+        return int(found)
 
     # -- the cold tier ------------------------------------------------------------------------------------------------
 
@@ -469,9 +467,8 @@ class SqlJournal:
         wanted = MESSAGE.c.broker == self._broker, IS_COLD, MESSAGE.c.due_ms + 0 >= due_from_ms
         query = select(*columns, func.count()).where(*wanted).group_by(*columns)
         found: dict[int, dict[str, int]] = {}
-        async with transaction(self._reads) as connection:
-            for shard, route, number in await connection.execute(query):
-                found.setdefault(shard, {})[route] = number
+        for shard, route, number in await self._rows(query):
+            found.setdefault(shard, {})[route] = number
         return found
 
     async def density(self, bounds_ms: Sequence[int]) -> list[int]:
@@ -482,20 +479,20 @@ class SqlJournal:
             .scalar_subquery()
             for first, end in pairwise(bounds_ms)
         ]
-        async with transaction(self._reads) as connection:
-            return list((await connection.execute(select(*counts))).one()) if counts else []
+        return list((await self._rows(select(*counts)))[0]) if counts else []
 
     async def flow(self, message_id: bytes) -> list[FlowRow]:
         """Return the moves of a message."""
         columns = (FLOW.c.at_ms, FLOW.c.move, FLOW.c.by, FLOW.c.reason, FLOW.c.due_ms)
         query = select(*columns).where(FLOW.c.id == message_id).order_by(FLOW.c.at_ms)
-        async with transaction(self._reads) as connection:
-            return [FlowRow(*row) for row in await connection.execute(query)]
+        return [FlowRow(*row) for row in await self._rows(query)]
 
     async def _read(self, query: Executable) -> list[JournalMessage]:
+        return [_message(row._mapping) for row in await self._rows(query)]
+
+    async def _rows(self, query: Executable) -> Sequence[Any]:
         async with transaction(self._reads) as connection:
-            rows = (await connection.execute(query)).mappings().all()
-        return list(map(_message, rows))
+            return (await connection.execute(query)).all()
 
     def _matching(self, wanted: JournalFilter) -> Iterator[ColumnElement[bool]]:
         # With ids, SQLite would rather use an index on the broker.

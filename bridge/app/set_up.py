@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Protocol, TypeVar
 
 import structlog
@@ -97,8 +98,8 @@ class StoreStep(ServerStep):
             redis = process.settings.redis
             store = open_store(process.settings, StoreClock(), instance_name(process.settings, new_instance()))
             try:
-                opening = (redis.durability, redis.replicas, redis.timeout)
-                words = await when_there(lambda store=store, opening=opening: store.open(*opening), self.was_tried)  # type: ignore[misc]
+                opening = partial(store.open, redis.durability, redis.replicas, redis.timeout)
+                words = await when_there(opening, self.was_tried)
             finally:
                 await store.close()
             for text in words:

@@ -6,13 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
 from bridge.cli.acting import operate, settings_for
 from bridge.cli.options import ConfigOption, IdsArgument, KeyOption, Output, OutputOption, RouteOption
-from bridge.cli.output import document, facts, line
+from bridge.cli.output import as_json, facts, rows
 from bridge.cli.select import targets
 from bridge.core.errors import NOT_FOUND, NotFound, SettingsError
 from bridge.delay.duration import write_moment
@@ -45,7 +45,7 @@ def show(
     """
     settings = settings_for(config)
 
-    async def work(operator: Operator) -> tuple[list[MessageDetails] | list[PastMessage] | bytes, str]:
+    async def work(operator: Operator) -> tuple[Sequence[MessageDetails | PastMessage] | bytes, str]:
         try:
             meant = await targets(operator, settings, ids, key, route)
         except NotFound:
@@ -57,7 +57,8 @@ def show(
         if unknown and (raw or not found):
             raise NotFound(unknown)
         if not raw:
-            return found, unknown
+            known = ((details, details.message) for details in found)
+            return [message if isinstance(message, PastMessage) else details for details, message in known], unknown
         if len(found) > 1:
             raise SettingsError(f"--raw writes one message. Messages given: {len(found)}.")
         message = found[0].message
@@ -100,23 +101,19 @@ async def _of_key(operator: Operator, route: str | None, key: str) -> list[PastM
     return found
 
 
-def _print(output: Output, found: Sequence[MessageDetails] | Sequence[PastMessage]) -> None:
+def _print(output: Output, found: Sequence[MessageDetails | PastMessage]) -> None:
     if output is Output.TEXT:
         for place, details in enumerate(found):
             if place:
                 print()
-            message = details.message if isinstance(details, MessageDetails) else details
-            if isinstance(message, PastMessage):
-                _print_past(message)
+            if isinstance(details, PastMessage):
+                _print_past(details)
             else:
-                _print_text(cast("MessageDetails", details))
-        return
-    documents = [_as_json(details) for details in found]
-    if output is Output.JSONL:
-        for shown in documents:
-            line(shown)
+                _print_text(details)
+    elif len(found) == 1:
+        as_json(output, _as_json(found[0]))
     else:
-        document(documents[0] if len(documents) == 1 else documents)
+        rows(output, (), map(_as_json, found))
 
 
 def _as_json(details: MessageDetails | PastMessage) -> dict[str, Any]:
@@ -124,8 +121,6 @@ def _as_json(details: MessageDetails | PastMessage) -> dict[str, Any]:
     if isinstance(details, PastMessage):
         return details.as_dict()
     message, body = details.message, details.body
-    if isinstance(message, PastMessage):
-        return message.as_dict()
     content = {"body_base64": body.base64} if body.base64 is not None else {"body": body.text or ""}
     sizes = {"body_size": body.size, "body_truncated": len(body.raw) < (body.size or 0)}
     return {**message.as_dict(), "properties": _every(details).properties, **sizes, **content}

@@ -96,16 +96,15 @@ def percentile_ms(late: Sequence[int], share: float) -> float | None:
 
     Interpolated within its class, as Prometheus does it. In the last class it is that class's lower bound.
     """
-    left = share * sum(late)
-    if not sum(late):
+    found = percentile_class_ms(late, share)
+    if found is None:
         return None
-    lower = 0.0
-    for bound, count in zip(LATENESS_BOUNDS_MS, late, strict=False):
-        if count and left <= count:
-            return lower + (bound - lower) * max(0.0, left) / count
-        left -= count
-        lower = bound
-    return lower
+    lower, upper = found
+    if upper is None:
+        return lower
+    place = LATENESS_BOUNDS_MS.index(upper)
+    left = share * sum(late) - sum(late[:place])
+    return lower + (upper - lower) * max(0.0, left) / late[place]
 
 
 def percentile_class_ms(late: Sequence[int], share: float) -> tuple[float, float | None] | None:

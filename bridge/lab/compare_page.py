@@ -79,12 +79,10 @@ def write_pictures(folder: Path, comparison: ModeComparison) -> str:
 
     Raises ``PostdateError``.
     """
-    try:
-        from bridge.lab.compare_plots import charts
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
+    if not find_spec("matplotlib"):
         return f"Written to {folder}: compare.json and table.md; no report and {NO_PICTURES}."
+    from bridge.lab.compare_plots import charts
+
     drawn = charts(comparison)
     for chart in drawn:
         write_whole(folder / f"{chart.name}.png", chart.light)

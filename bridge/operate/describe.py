@@ -145,7 +145,7 @@ def life_in_store(row: Row, past: HistoryRow | None) -> list[doc.LifeEvent]:
     return sorted(life, key=lambda event: event.at_ms)
 
 
-def departed(entry: HistoryRow) -> doc.MessageDetails:
+def departed(entry: HistoryRow, flow: Sequence[FlowRow]) -> doc.MessageDetails:
     hidden = f"the message is no longer in the store: {ended(entry)}"
     return doc.MessageDetails(
         message=past_of(entry),
@@ -153,7 +153,7 @@ def departed(entry: HistoryRow) -> doc.MessageDetails:
         headers=None,
         origin={},
         body=doc.Body(size=entry.size, text=None, truncated=False, hidden=hidden),
-        life=life_of(entry),
+        life=with_flow(life_of(entry), flow),
         commands={"show": f"postdate show {entry.id.decode()}"},
     )
 
@@ -322,16 +322,8 @@ def audit_of(entry: AuditEntry) -> doc.AuditFacts:
 
 
 def level_of(place: Place, state: str, text: str) -> doc.LevelFacts:
-    return doc.LevelFacts(
-        route=place.route,
-        kind=place.kind,
-        name=place.name,
-        messages=place.messages,
-        state=str(state),
-        text=text,
-        is_dead=place.is_dead,
-        uncounted=place.uncounted,
-    )
+    facts = {name: value for name, value in asdict(place).items() if name not in ("use", "kept")}
+    return doc.LevelFacts(**facts, state=str(state), text=text)
 
 
 def intake_of(intake: Intake) -> doc.LevelFacts:

@@ -160,11 +160,9 @@ class LocalOperator:
     async def show(self, message_id: str, whole: bool = False) -> doc.MessageDetails:
         desk = await self._stores.desk()
         row, past = await self._known(desk, message_id, -1 if whole else describe.SHOWN_BYTES)
+        flow = await desk.flow(message_id.encode())
         if row is None:
-            found = describe.departed(cast("HistoryRow", past))
-            return found.model_copy(
-                update={"life": describe.with_flow(found.life, await desk.flow(message_id.encode()))}
-            )
+            return describe.departed(cast("HistoryRow", past), flow)
         opened = describe.open_payload(row)
         headers, properties = describe.headers_of(opened.properties)
         details = doc.MessageDetails(
@@ -173,7 +171,7 @@ class LocalOperator:
             headers=dict(self._sight.headers(headers)),
             origin=dict(opened.origin),
             body=await self._body(desk, row, whole),
-            life=describe.with_flow(describe.life_in_store(row, past), await desk.flow(row.id)),
+            life=describe.with_flow(describe.life_in_store(row, past), flow),
             commands=describe.commands_for(row),
             now_ms=await desk.now_ms(),
         )

@@ -275,8 +275,9 @@ async def explained(desk: Desk, results: Sequence[VerbResult]) -> list[VerbResul
     ]
     if claimed:
         rows = await desk.look(claimed, 0)
-        leases = {row.id.decode(): row.at_ms for row in rows if row.state is State.CLAIMED and row.at_ms}
-        results = [_leased(result, leases) for result in results]
+        leased = [row for row in rows if row.state is State.CLAIMED and row.at_ms]
+        until = {row.id.decode(): {"lease_until": write_moment(row.at_ms)} for row in leased}
+        results = [result.model_copy(update=until.get(result.id)) for result in results]
     return list(results)
 
 
@@ -286,12 +287,6 @@ def _ended(result: VerbResult, known: Mapping[bytes, HistoryRow], unknown: str) 
         return result.model_copy(update={"text": unknown})
     at = {"at": write_moment(entry.ended_ms), "at_ms": entry.ended_ms}
     return result.model_copy(update={"state": entry.state.value, "text": ended(entry), "code": REFUSED, **at})
-
-
-def _leased(result: VerbResult, leases: Mapping[str, int]) -> VerbResult:
-    if result.code != REFUSED or result.id not in leases:
-        return result
-    return result.model_copy(update={"lease_until": write_moment(leases[result.id])})
 
 
 async def _read_again(desk: Desk, results: Sequence[VerbResult], due_now: bool) -> list[VerbResult]:

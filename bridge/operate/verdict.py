@@ -206,7 +206,8 @@ def _judged(known: Known) -> Overall:
     processes = [*instances, *_parents(known)]
     silent = _silent([process for process in processes if process.silent])
     loss = list(_loss(known))
-    faults = [*_away(known), *_alone(known, instances), *silent, *_lost(known), *loss, *_step(known)]
+    away = [Fault("", "store", _bare(known.away))] if known.away else []
+    faults = [*away, *_alone(known, instances), *silent, *_lost(known), *loss, *_step(known)]
     heard = (process.faults for process in processes if not process.silent)
     same = str(STORE_CONTENTS) if loss else None  # the store says it for all instances
     reported = merged(
@@ -410,11 +411,6 @@ def _silent(processes: Sequence[InstanceVerdict]) -> Iterator[Fault]:
         names = ", ".join(f"{process.name} for {process.silent}" for process in processes)
         text = f"silent instances: {names}. Each is frozen, or it died. Look at its process"
         yield Fault(", ".join(process.name for process in processes), "instance", text)
-
-
-def _away(known: Known) -> Iterator[Fault]:
-    if known.away:
-        yield Fault("", "store", _bare(known.away))
 
 
 def _repeats(known: Known, fault: Fault) -> bool:
