@@ -213,11 +213,6 @@ def broker_of(kind: BrokerKind | str) -> Broker:
     return Broker(*parts)
 
 
-def pack(settings: Settings, route: str, draft: Draft) -> Packed:
-    """Pack a message as the broker of its route does. Raises ``SettingsError``, ``Refused``."""
-    return broker_of(settings.routes[route].broker).payloads.pack(settings, route, draft)
-
-
 def lab_of(kind: BrokerKind) -> Any:
     """Return a broker's part of `demo`, `bench` and `compare`: a ``bridge.lab.ports.BrokerLab``. Imported only then."""
     return import_module(f"{_FOLDERS[kind]}.lab").LAB

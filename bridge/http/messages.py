@@ -18,7 +18,15 @@ from bridge.http.backend import Backend, Here, Who, reply
 from bridge.http.problems import Problem, refusal
 from bridge.http.schemas import ListQuery, MessageFilter, NewDue, NewMessage, Text, WithReason, problems
 from bridge.operate import masking
-from bridge.operate.documents import MessageDetails, MessageLife, MessageList, Scheduled, VerbResult, VerbResults
+from bridge.operate.documents import (
+    MessageDetails,
+    MessageLife,
+    MessageList,
+    PastMessage,
+    Scheduled,
+    VerbResult,
+    VerbResults,
+)
 from bridge.operate.find import Criteria, read_criteria
 from bridge.operate.moments import read_due
 from bridge.operate.operator import Due
@@ -94,7 +102,10 @@ async def show_message(
 )
 async def read_history(id: str, here: Here, who: Who) -> Response:
     """Return the moments of a message, and what became of it if it has left the store."""
-    return reply(await here.operator(who).life(_read_id(id)))
+    details = await here.operator(who).show(_read_id(id))
+    message = details.message
+    ended = details.body.hidden.partition(": ")[2] if isinstance(message, PastMessage) else ""
+    return reply(MessageLife(id=message.id, state=message.state, life=details.life, text=ended))
 
 
 @reads.get(

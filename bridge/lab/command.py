@@ -42,15 +42,10 @@ def numbers(option: str, text: str | None) -> tuple[float, ...] | None:
 
 
 def _number(option: str, text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise SettingsError(f"{option}: {quoted(text)} is no number. Write numbers above 0, with commas") from None
-    if not number > 0:
-        raise SettingsError(f"{option}: {quoted(text)} is not above 0")
-    if number > _MOST:
-        raise SettingsError(f"{option}: {quoted(text)} is too large. The maximum is {_MOST:,}")
-    return number
+    with suppress(ValueError):
+        if 0 < (number := float(text)) <= _MOST:
+            return number
+    raise SettingsError(f"{option}: {quoted(text)} is no number above 0 up to {_MOST:,}. Separate numbers with commas")
 
 
 def whole_numbers(option: str, text: str | None) -> tuple[int, ...] | None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from bridge.core.errors import SettingsError
 from bridge.delay.duration import write_duration
 from bridge.delay.header import NATIVE
 from bridge.delay.ladder import whole_seconds
@@ -325,11 +324,7 @@ def with_options(
 
 def chosen_modes(text: str | None) -> list[str]:
     """The names of the wanted modes, in the order of ``MODES``. Raises ``SettingsError``."""
-    if text is None:
-        return list(BY_NAME)
-    if not (named := ",".join(filter(str.strip, text.split(",")))):
-        raise SettingsError(f"--modes: no mode is named. Write some of {', '.join(BY_NAME)}, with commas")
-    return chosen("--modes", list(BY_NAME), named)
+    return list(BY_NAME) if text is None else chosen("--modes", list(BY_NAME), text)
 
 
 def caution(plan: ComparePlan) -> str:

@@ -10,7 +10,6 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, cast
 
-from bridge.app.brokers import pack
 from bridge.core.errors import FINE, NotFound, PostdateError, Refused, SettingsError, StoreUnavailable
 from bridge.core.orders import Actor, RouteState
 from bridge.core.state import State
@@ -34,7 +33,7 @@ from bridge.operate.send import prepare
 from bridge.operate.stores import Look, Stores
 from bridge.operate.verbs import RESTORE, NotThere, Verb, explained, missing, ordering
 from bridge.operate.verdict import Known, Overall, judge
-from bridge.operate.where import ended, ends, not_seen, where_is
+from bridge.operate.where import ends, not_seen, where_is
 from bridge.parking.history import HistoryRow
 from bridge.pipeline.derive import loss_cure, rate_limits
 from bridge.pipeline.restore import RestoreOrder
@@ -180,17 +179,6 @@ class LocalOperator:
         every = doc.OpenedFacts(properties=dict(opened.properties), other=dict(opened.other))
         return details.model_copy(update={"opened": every})
 
-    async def life(self, message_id: str) -> doc.MessageLife:
-        desk = await self._stores.desk()
-        row, past = await self._known(desk, message_id, 0)
-        flow = await desk.flow(message_id.encode())
-        if row is not None:
-            life = describe.with_flow(describe.life_in_store(row, past), flow)
-            return doc.MessageLife(id=message_id, state=row.state.value, life=life, text="")
-        assert past is not None
-        life = describe.with_flow(describe.life_of(past), flow)
-        return doc.MessageLife(id=message_id, state=past.state.value, life=life, text=ended(past))
-
     async def body(self, message_id: str) -> bytes:
         """Read the whole payload. The caller's sight does not matter: who calls this may see it."""
         desk = await self._stores.desk()
@@ -208,7 +196,7 @@ class LocalOperator:
         ids = [message_id.encode()]
         rows = await desk.look(ids, payload_bytes)
         try:
-            for row in rows if payload_bytes else ():
+            for row in rows:
                 describe.open_payload(row)
         except ValueError:  # properties larger than a frame: read all of it
             rows = await desk.look(ids, -1)
@@ -320,7 +308,7 @@ class LocalOperator:
     async def send(
         self, route: str, draft: Draft, key: str, due: Due, once: str | None = None
     ) -> tuple[doc.Scheduled, bool]:
-        make = prepare(self._settings, route, draft, key, due, pack)
+        make = prepare(self._settings, route, draft, key, due)
         reserve, digest = None, b""
         if once is not None:
             digest = sha256(repr((route, draft, key, due)).encode()).digest()

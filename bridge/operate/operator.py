@@ -60,9 +60,6 @@ class Operator(Protocol):
     async def show(self, message_id: str, whole: bool = False) -> doc.MessageDetails:
         """Return all that is known of a message, ``whole``: with all of its body. Raises ``NotFound``."""
 
-    async def life(self, message_id: str) -> doc.MessageLife:
-        """Return the moments of a message. Raises ``NotFound``."""
-
     async def body(self, message_id: str) -> bytes:
         """Return a body byte for byte. Raises ``NotFound``, also where only the history has the message."""
 

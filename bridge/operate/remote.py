@@ -199,9 +199,6 @@ class HttpOperator:
         raw = await self.body(message_id)
         return details.model_copy(update={"body": body_of(raw, len(raw))})
 
-    async def life(self, message_id: str) -> doc.MessageLife:
-        return doc.MessageLife.model_validate_json(await self._get(f"/messages/{message_id}/history"))
-
     async def body(self, message_id: str) -> bytes:
         return await self._get(f"/messages/{message_id}/body")
 

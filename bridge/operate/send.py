@@ -9,10 +9,11 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bridge.app.brokers import broker_of
 from bridge.core.errors import Refused, SettingsError, StoreUnavailable
 from bridge.core.ports import Batch, Keyed, ParkingStore
 from bridge.delay.header import OWN_HEADERS
-from bridge.desk.payload import Draft, Packed
+from bridge.desk.payload import Draft
 from bridge.operate.moments import due_ms
 from bridge.operate.select import refuse_without_store, unknown_route
 from bridge.parking.envelope import index_field, seal
@@ -20,8 +21,6 @@ from bridge.parking.identity import Ids, shard_for, shard_of
 from bridge.settings import Settings
 
 _KEY_MAX = 255
-#: Packs a message as the broker of its route does. Raises ``SettingsError``, ``Refused``.
-Pack = Callable[[Settings, str, Draft], Packed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +54,7 @@ def judge(draft: Draft, key: str) -> bytes:
     return raw
 
 
-def prepare(
-    settings: Settings, route: str, draft: Draft, key: str, due: tuple[int, bool], pack: Pack
-) -> Callable[[int], Message]:
+def prepare(settings: Settings, route: str, draft: Draft, key: str, due: tuple[int, bool]) -> Callable[[int], Message]:
     """Judge a new message. Return how to make it at a moment of the store's clock (Unix ms). Pure.
 
     ``due`` is as ``read_due`` returns it. Errors name the fields as ``draft`` does. Raises ``SettingsError``,
@@ -67,7 +64,7 @@ def prepare(
         raise SettingsError(unknown_route(settings.routes, route))
     refuse_without_store(settings, route)
     raw_key = judge(draft, key)
-    order_key, payload = pack(settings, route, draft)
+    order_key, payload = broker_of(settings.routes[route].broker).payloads.pack(settings, route, draft)
     most = settings.limits.max_body
     if len(payload) > most:
         raise SettingsError(f"The message is too large: {len(payload)} bytes. limits.max_body allows {most} bytes.")

@@ -120,15 +120,16 @@ class OperatorSuite:
         assert (details.message.state, details.message.reason) == ("cancelled", "wrong price")
         assert "it was cancelled at" in details.body.hidden
         assert [entry.id async for entry in rig.operator.history(PastFilter(key=b"order-1"))] == [message_id]
-        assert (await rig.operator.life(message_id)).state == "cancelled"
-        assert [event.what for event in (await rig.operator.life(message_id)).life] == ["received", "cancelled", "due"]
+        details = await rig.operator.show(message_id)
+        assert details.message.state == "cancelled"
+        assert [event.what for event in details.life] == ["received", "cancelled", "due"]
         page = await rig.operator.past_page(PastFilter(), None, 10)
         assert [entry.id for entry in page.messages] == [message_id]
         with pytest.raises(NotFound, match=f"cancelled at.*id {message_id}"):
             await rig.operator.ids_of_key(b"order-1", "orders")
 
     async def test_what_was_never_there_is_not_found(self, rig: OperatorRig) -> None:
-        for ask in (rig.operator.show, rig.operator.life, rig.operator.body):
+        for ask in (rig.operator.show, rig.operator.body):
             with pytest.raises(NotFound, match="not seen in the last"):
                 await ask(GONE)
         with pytest.raises(NotFound, match="No message has key 'order-1' on route 'orders': not seen in the last"):

@@ -42,12 +42,12 @@ def test_a_full_disk_leaves_no_partial_file(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("rates", "duration", "text"),
     [
-        ("1000000000", None, "--rates: '1000000000' is too large. The maximum is 10,000,000"),
-        ("0", None, "--rates: '0' is not above 0"),
-        ("500,-1", None, "--rates: '-1' is not above 0"),
-        ("nan", None, "--rates: 'nan' is not above 0"),
-        ("", None, "--rates: '' is no number. Write numbers above 0, with commas"),
-        ("500;2000", None, "--rates: '500;2000' is no number. Write numbers above 0, with commas"),
+        ("1000000000", None, "--rates: '1000000000' is no number above 0 up to 10,000,000."),
+        ("0", None, "--rates: '0' is no number above 0"),
+        ("500,-1", None, "--rates: '-1' is no number above 0"),
+        ("nan", None, "--rates: 'nan' is no number above 0"),
+        ("", None, "--rates: '' is no number above 0"),
+        ("500;2000", None, "--rates: '500;2000' is no number above 0 up to 10,000,000. Separate numbers with commas"),
         (None, "5", "--duration: '5' is less than 1s. Without a unit it means milliseconds: write 5s"),
         (None, "500ms", "--duration: '500ms' is less than 1s"),
         (None, "", "--duration: '' is not a duration: write a number with a unit"),
