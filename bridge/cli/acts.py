@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -32,16 +31,8 @@ from bridge.operate.moments import read_due
 from bridge.operate.select import judge_reason
 from bridge.operate.verbs import CANCEL, DELIVER, RESCHEDULE, RETRY, Verb
 
-
-class Cancellable(StrEnum):
-    """The states of messages that can be cancelled."""
-
-    PARKED = "parked"
-    DEAD = "dead"
-
-
 StateOption = Annotated[
-    Cancellable | None, typer.Option("--state", help="With filters. Default: parked, with --reason dead.")
+    Literal["parked", "dead"] | None, typer.Option("--state", help="With filters. Default: parked, with --reason dead.")
 ]
 EveryOption = Annotated[bool, typer.Option("--all", help="All messages, without a filter.")]
 BulkRateOption = Annotated[
@@ -84,7 +75,7 @@ def _command(verb: Verb, text: str) -> Callable[..., None]:
         if not filtered and route is None:
             raise SettingsError("Give ids, --key with --route, filters as `postdate list` has, or --all.")
         judge_reason(filters["reason"])
-        state = State(given.value) if given else verb.state_meant(filters["reason"])
+        state = State(given) if given else verb.state_meant(filters["reason"])
         return at_matching(verb, settings, state, filters, due, BulkWays(note, max_rate, yes, dry_run), output)
 
     own = {"given": len(verb.states) > 1, "after": verb.takes_due, "at": verb.takes_due}

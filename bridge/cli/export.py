@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,19 +22,12 @@ from bridge.settings import settings_from
 from bridge.telemetry.printable import say
 
 
-class StoredState(StrEnum):
-    """The states of stored messages."""
-
-    PARKED = "parked"
-    CLAIMED = "claimed"
-    DEAD = "dead"
-
-
 @with_filters
 def export(
     config: ConfigOption = None,
     state: Annotated[
-        StoredState | None, typer.Option("--state", help="Only messages in this state. Default: all.")
+        Literal["parked", "claimed", "dead"] | None,
+        typer.Option("--state", help="Only messages in this state. Default: all."),
     ] = None,
     *,
     filters: Filters,
@@ -53,7 +45,7 @@ def export(
     async def write(desk: Desk) -> int:
         wanted = criteria_in(filters, await desk.now_ms())
         count, looking = -2, Looking("Exported")  # the first line and the last one are no messages
-        async for document in exported(desk, State(state.value) if state else None, wanted):
+        async for document in exported(desk, State(state) if state else None, wanted):
             line(document)
             looking(count := count + 1)
         which = " ".join(f"{name}={value}" for name, value in wanted.given().items())

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import AsyncIterator
-from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -28,31 +27,22 @@ from bridge.parking.history import PastState
 from bridge.settings import Settings
 from bridge.telemetry.printable import say
 
-
-class Listed(StrEnum):
-    """The states that can be listed."""
-
-    PARKED = "parked"
-    CLAIMED = "claimed"
-    DEAD = "dead"
-    HISTORY = "history"
-
-
+Listed = Literal["parked", "claimed", "dead", "history"]
 #: How often a long look through headers tells a person how far it is (s).
 _SAY_S = 2.0
 #: In a pipe. ``place`` is the routing key or the record key.
 _COLUMNS = {
-    Listed.PARKED: ["id", "due", "wait", "route", "place", "key", "size", "tries", "reason", "next_try"],
-    Listed.CLAIMED: ["id", "due", "wait", "route", "place", "key", "size", "tries", "lease_until"],
-    Listed.DEAD: ["id", "died", "route", "place", "key", "size", "tries", "reason"],
-    Listed.HISTORY: ["id", "state", "ended", "late_ms", "due", "route", "key", "size", "tries", "reason"],
+    "parked": ["id", "due", "wait", "route", "place", "key", "size", "tries", "reason", "next_try"],
+    "claimed": ["id", "due", "wait", "route", "place", "key", "size", "tries", "lease_until"],
+    "dead": ["id", "died", "route", "place", "key", "size", "tries", "reason"],
+    "history": ["id", "state", "ended", "late_ms", "due", "route", "key", "size", "tries", "reason"],
 }
 #: On a terminal: short columns first, exact times only where there is room for them.
 _TABLE = {
-    Listed.PARKED: ["id", "when", "due", "route", "place", "key", "size", "tries", "next", "reason"],
-    Listed.CLAIMED: ["id", "when", "due", "route", "place", "key", "size", "tries", "lease"],
-    Listed.DEAD: ["id", "when", "died", "route", "place", "key", "size", "tries", "reason"],
-    Listed.HISTORY: ["id", "when", "state", "ended", "late_ms", "route", "key", "size", "tries", "reason"],
+    "parked": ["id", "when", "due", "route", "place", "key", "size", "tries", "next", "reason"],
+    "claimed": ["id", "when", "due", "route", "place", "key", "size", "tries", "lease"],
+    "dead": ["id", "when", "died", "route", "place", "key", "size", "tries", "reason"],
+    "history": ["id", "when", "state", "ended", "late_ms", "route", "key", "size", "tries", "reason"],
 }
 #: "delay key": a message is cancelled by it, unlike by its routing key or record key.
 _HEADS = {
@@ -63,7 +53,7 @@ _HEADS = {
     "late_ms": "late ms",
     "next": "next try",
 }
-_WHEN = {Listed.DEAD: "died", Listed.HISTORY: "ended"}
+_WHEN = {"dead": "died", "history": "ended"}
 #: What shrinks where the line is too short, in this order, and to which width; 0 drops the column.
 _CUT = [
     *(("reason", 40), ("due", 0), ("died", 0), ("ended", 0), ("reason", 16), ("size", 0), ("tries", 0)),
@@ -107,18 +97,19 @@ def list_messages(
     `postdate show` prints bodies.
     """
     settings = settings_for(config)
-    state, route = given or (Listed.DEAD if filters["reason"] else Listed.PARKED), filters["route"]
+    state: Listed = given or ("dead" if filters["reason"] else "parked")
+    route = filters["route"]
     _judge(settings, state, filters, ending or since)
 
     async def gather(operator: Operator) -> _Rows:
         now_ms, most = await operator.now_ms(), None if everything else limit
-        if state is Listed.HISTORY:
+        if state == "history":
             from_ms = read_border_ms("--since", since, now_ms, back=True)
             past = PastFilter(route, key_in(filters), None, ending, from_ms, None, filters["reason"])
             return _Rows(*await gathered(operator.history(past, Looking()), most), now_ms)
         wanted = criteria_in(filters, now_ms)
         progress = Looking() if filters["header"] else silent  # only a look at the headers of all takes long
-        found, more = await gathered(operator.messages(State(state.value), wanted, progress), most)
+        found, more = await gathered(operator.messages(State(state), wanted, progress), most)
         return _Rows([{**row, "wait": wait(row["due_ms"], now_ms)} for row in found], more, now_ms)
 
     found = operate(settings, gather, route)
@@ -152,7 +143,7 @@ def _print(settings: Settings, output: Output, state: Listed, found: _Rows) -> N
 
 def _judge(settings: Settings, state: Listed, filters: Filters, past: str | None) -> None:
     """Raise ``SettingsError`` for options that do not go with the state."""
-    if state is not Listed.HISTORY:
+    if state != "history":
         if past:
             raise SettingsError("--ending and --since need --state history.")
         # Of what left the store, the reason may be the note of an operator.

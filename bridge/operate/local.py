@@ -32,7 +32,7 @@ from bridge.operate.select import ids_of_key, no_store, refuse_without_store, un
 from bridge.operate.send import prepare
 from bridge.operate.stores import Look, Stores
 from bridge.operate.verbs import RESTORE, NotThere, Verb, explained, missing, ordering
-from bridge.operate.verdict import Known, Overall, judge
+from bridge.operate.verdict import Known, Overall, few, judge
 from bridge.operate.where import ends, not_seen, where_is
 from bridge.parking.history import HistoryRow
 from bridge.pipeline.derive import loss_cure, rate_limits
@@ -40,8 +40,8 @@ from bridge.pipeline.restore import RestoreOrder
 from bridge.settings import Settings
 from bridge.telemetry.printable import complain
 
-#: Messages of one call of a verb, and ids that an entry of the audit log names.
-_BATCH, _NAMED_MAX = 500, 5
+#: Messages of one call of a verb.
+_BATCH = 500
 #: For how long the id for an Idempotency-Key is remembered, and how late the history may be.
 _REMEMBERED_MS, _HISTORY_S = 24 * 3_600_000, 1.2
 

@@ -18,6 +18,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -70,16 +71,10 @@ def masked_body(bodies: str, mask: Sequence[str], raw: bytes, size: int) -> tupl
         return None, OFF
     if size > MASKED_MAX or len(raw) < size:
         return None, TOO_LARGE
-    try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None, NOT_JSON
-    if not isinstance(value, dict | list):
-        return None, NOT_JSON
-    try:
-        return json.dumps(masked(value, mask), ensure_ascii=False, indent=2), ""
-    except RecursionError:
-        return None, NOT_JSON
+    with suppress(ValueError, RecursionError):
+        if isinstance(value := json.loads(raw), dict | list):
+            return json.dumps(masked(value, mask), ensure_ascii=False, indent=2), ""
+    return None, NOT_JSON
 
 
 def masked(value: Any, mask: Sequence[str]) -> Any:
@@ -114,12 +109,10 @@ def _masked_text(text: str, mask: Sequence[str]) -> str:
     """Return text as the table above says."""
     bare = text.lstrip("\ufeff \t\r\n")
     if bare[:1] in ("{", "[", '"'):
-        try:
+        with suppress(ValueError, RecursionError):
             value = json.loads(bare)
             hidden = masked(value, mask)
             return text if hidden == value else json.dumps(hidden, ensure_ascii=False)
-        except (ValueError, RecursionError):
-            pass
     if _LOOKS_ENCODED.match(bare) or _names_masked(unquote_plus(text), mask):
         return HIDDEN
     return text

@@ -55,7 +55,7 @@ _REFUSED, _RECREATED = "refused", ("rabbitmq recreated ", "kafka recreated ")
 _OF_ALL = ("rabbitmq front ", "rabbitmq consumers of ", "route ", str(STORE_FULL))
 #: For so long a loss of messages is named first. Later, what is wrong now is.
 _LOSS_NEWS_MS = 600_000
-#: Names of routes in the sentence.
+#: Names in a sentence.
 _NAMED_MAX = 5
 #: What /readyz says of a process.
 STARTING, STOPPING = "it is starting", "it is stopping"
