@@ -17,7 +17,7 @@ from bridge.core.ports import ParkingStore
 from bridge.delay.duration import write_moment
 from bridge.desk.past import AuditEntry
 from bridge.operate.moments import read_border_ms
-from bridge.operate.replay import Replay
+from bridge.operate.replay import Past, Replay
 from bridge.operate.select import refuse_without_store, unknown_route
 from bridge.operate.stores import KeptStores
 from bridge.pipeline.derive import route_rules
@@ -125,13 +125,12 @@ async def _since_ms(settings: Settings, store: ParkingStore, now_ms: int, since:
 
 
 def _document(replay: Replay, putback: PutBack, since_ms: int, cancelled_late: int) -> dict[str, Any]:
-    skipped = {past.value: number for past, number in sorted(replay.skipped.items())}
     return {
         "since": write_moment(since_ms),
         "read": replay.read,
         **totals(putback.counts),
-        "due_before": skipped.get("before", 0),
-        "cancelled_or_replaced": skipped.get("cancelled", 0),
-        "handled": skipped.get("handled", 0),
+        "due_before": replay.skipped[Past.BEFORE],
+        "cancelled_or_replaced": replay.skipped[Past.CANCELLED],
+        "handled": replay.skipped[Past.HANDLED],
         "cancelled_meanwhile": cancelled_late,
     }

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import Enum
 from itertools import count
 from socket import socket
 from textwrap import wrap
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import SecretStr
 from rich import box
@@ -49,12 +48,8 @@ _NOUNS: Mapping[BrokerKind, str] = {"rabbitmq": "order", "kafka": "payment"}
 # -- the messages -----------------------------------------------------------------------------------------------------
 
 
-class End(Enum):
-    """What a message must become."""
-
-    DELIVERED = "delivered"
-    DEAD = "dead letter"
-    CANCELLED = "cancelled"
+#: What a message must become.
+End = Literal["delivered", "dead letter", "cancelled"]
 
 
 class Arrival(NamedTuple):
@@ -74,7 +69,7 @@ class DemoMessage:
     name: str
     asked: str
     headers: Mapping[str, str | int]
-    end: End = End.DELIVERED
+    end: End = "delivered"
     sent_ms: float = 0.0
     cancel_sent: bool = False
     stored: StoredMessage | None = None
@@ -90,11 +85,11 @@ class DemoMessage:
     def state(self) -> str:
         """Its state in one or two words; "" before it is sent."""
         if self.arrivals:
-            return End.DELIVERED.value
+            return "delivered"
         if self.stored is None:
             gone = self.cancel_sent and self.parked_due_ms is not None
-            return End.CANCELLED.value if gone else "sent" if self.sent_ms else ""
-        return {"parked": "parked", "dead": End.DEAD.value}.get(self.stored.state, "on its way")
+            return "cancelled" if gone else "sent" if self.sent_ms else ""
+        return {"parked": "parked", "dead": "dead letter"}.get(self.stored.state, "on its way")
 
     def late_ms(self) -> float | None:
         """Its lateness; None if it has not arrived or had no delay."""
@@ -103,10 +98,10 @@ class DemoMessage:
 
     def settled(self, now_ms: float) -> bool:
         """Whether nothing more can happen to it."""
-        if self.end is End.CANCELLED:
+        if self.end == "cancelled":
             due_ms = self.parked_due_ms
             return bool(self.arrivals) or (self.cancel_sent and due_ms is not None and now_ms > due_ms + WATCH_MS)
-        return self.state() == str(self.end.value)
+        return self.state() == self.end
 
 
 def demo_messages(now_ms: int, noun: str = "order") -> list[DemoMessage]:
@@ -118,8 +113,8 @@ def demo_messages(now_ms: int, noun: str = "order") -> list[DemoMessage]:
         DemoMessage(f"{noun} 2", 'x-delay: "3s"', {"x-delay": "3s"}),
         DemoMessage(f"{noun} 3", f"x-deliver-at: {moment[11:]}", {"x-deliver-at": moment}),
         DemoMessage(f"{noun} 4", "no header", {}),
-        DemoMessage(f"{noun} 5", 'x-delay: "tomorrow"', {"x-delay": "tomorrow"}, End.DEAD),
-        DemoMessage(f"{noun} 6", "x-delay: 5000, a key", {"x-delay": 5000, "x-delay-key": f"{noun}-6"}, End.CANCELLED),
+        DemoMessage(f"{noun} 5", 'x-delay: "tomorrow"', {"x-delay": "tomorrow"}, "dead letter"),
+        DemoMessage(f"{noun} 6", "x-delay: 5000, a key", {"x-delay": 5000, "x-delay-key": f"{noun}-6"}, "cancelled"),
     ]
 
 
@@ -136,8 +131,8 @@ def complaints(messages: Iterable[DemoMessage]) -> list[str]:
 
 def _complaints(message: DemoMessage) -> list[str]:
     state, late_ms = message.state(), message.late_ms()
-    if state != message.end.value:
-        return [f"{message.name} ({message.asked}): expected {message.end.value}, found {state or 'not sent'}"]
+    if state != message.end:
+        return [f"{message.name} ({message.asked}): expected {message.end}, found {state or 'not sent'}"]
     found = []
     if len(message.arrivals) > 1:
         found.append(f"{message.name} was delivered {len(message.arrivals)} times")
@@ -279,9 +274,9 @@ def judge(found: Sequence[BrokerMessages]) -> None:
 # -- how it is shown --------------------------------------------------------------------------------------------------
 
 _STYLES = {
-    End.DELIVERED.value: "green",
-    End.DEAD.value: "red",
-    End.CANCELLED.value: "yellow",
+    "delivered": "green",
+    "dead letter": "red",
+    "cancelled": "yellow",
     "parked": "cyan",
 }
 _LINES: Mapping[BrokerKind, str] = {
@@ -379,19 +374,19 @@ def _table(found: BrokerMessages, now_ms: float) -> Table:
 def summary(found: BrokerMessages, width: int) -> str:
     """What was delivered and how late, what became a dead letter and why, what was cancelled; in ``width`` columns."""
     lines = [found.title]
-    for end in End:
-        ended = [message for message in found.messages if message.state() == end.value]
+    for end in get_args(End):
+        ended = [message for message in found.messages if message.state() == end]
         if ended:
             words = printable(", ".join(map(_ending, ended)))
-            lines += wrap(f"{end.value:<13}{words}", width, subsequent_indent=" " * 13)
+            lines += wrap(f"{end:<13}{words}", width, subsequent_indent=" " * 13)
     return "\n".join(lines)
 
 
 def _ending(message: DemoMessage) -> str:
     state = message.state()
-    if state == End.DELIVERED.value:
+    if state == "delivered":
         return f"{message.name} ({late_text(message) or 'at once'})"
-    if state == End.DEAD.value and message.stored is not None:
+    if state == "dead letter" and message.stored is not None:
         return f"{message.name} ({message.stored.reason})"
     return f"{message.name} (never delivered)"
 
