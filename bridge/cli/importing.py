@@ -96,7 +96,7 @@ async def _import(
         found = await Import(settings, routes, open_broker).run(lines, tell, Looking("Read"))
         put = sum(number for (_, word), number in found.counts.items() if word in (Fate.PARKED, Fate.DEAD))
         if put and not ways[2]:
-            await (await stores.desk()).note(AuditEntry(user(), "import", f"the export of {found.head.at}", put))
+            await (await stores.desk()).note(AuditEntry(user(), "import", f"the export of {found.exported}", put))
         return found
     except DamagedLine as error:
         raise SettingsError(f"Nothing was done: {error}.") from None
@@ -111,7 +111,7 @@ def totals(counts: Mapping[tuple[str, Fate], int]) -> dict[str, int]:
 
 def _report(output: Output, found: Imported, dry_run: bool) -> None:
     """Print the counts, and on standard error what was not put back."""
-    document: dict[str, Any] = {"dry_run": dry_run, "exported": found.head.at, "read": found.read}
+    document: dict[str, Any] = {"dry_run": dry_run, "exported": found.exported, "read": found.read}
     document |= totals(found.counts) | {"other_routes": found.other_routes, "damaged": found.damaged}
     document |= {"refused": found.refused.total(), "complete": found.whole}
     facts(output, document, [(name, str(value)) for name, value in document.items()])

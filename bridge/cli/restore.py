@@ -98,7 +98,7 @@ async def _restore(
 ) -> tuple[RestoreCounts | None, str]:
     """Count, ask, restore, and wait for the end. Return the counts, and why they are not all; "" where they are."""
     for other in await operator.operations():
-        if other.verb == RESTORE.name and other.state == "running":
+        if other.verb == RESTORE and other.state == "running":
             far = f"{other.done + other.skipped:,}" + (f" of {other.total:,}" if other.total is not None else "")
             complain(f"Another restore is running, by {other.by}: {far}. They take turns; what it restores is `there`.")
     if dry_run or not yes:

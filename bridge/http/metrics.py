@@ -46,7 +46,7 @@ _WAIT_S = 2.0
 _WITHIN_MS = {"1m": 60_000, "10m": 600_000, "1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000}
 #: Opens the desk of all stores, or returns the open one. Raises as a command does.
 OpenDesk = Callable[[], Awaitable[Desk]]
-_COUNTERS: dict[str, str] = {**{verb.name: verb.counter for verb in VERBS}, RESTORE.name: "restored"}
+_COUNTERS: dict[str, str] = {**{verb.name: verb.counter for verb in VERBS}, RESTORE: "restored"}
 
 
 class StoreGauges:

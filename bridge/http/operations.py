@@ -79,8 +79,13 @@ def _due(asked: Bulk, verb: Verb) -> Due | None:
     return None
 
 
+@writes.post(f"/{RESTORE}", summary="Restore from the journal", status_code=202, responses=_RESTORE)
 async def restore(asked: Restore, here: Here, who: Who) -> Response:
-    """Restore, or count what a restore would bring back."""
+    """Bring back what Redis has lost; with cancelled also what was cancelled or replaced. It needs journal.url.
+
+    The work is done in the background, and may be stopped and repeated. With dry_run nothing is done; the answer counts
+    the messages. More than 10,000 cancelled or replaced messages need the role admin.
+    """
     operator = here.operator(who)
     asks = asked.model_dump(exclude={"dry_run", "reason"})
     asks["key"] = as_bytes("key", asked.key) if asked.key else None
@@ -90,17 +95,6 @@ async def restore(asked: Restore, here: Here, who: Who) -> Response:
             return reply(await operator.preview_restore(order, _COUNT_S))
     most = None if who.role is Role.ADMIN else OPERATOR_MAX
     return reply(await operator.restore(order, asked.reason, most), 202)
-
-
-writes.add_api_route(
-    f"/{RESTORE.name}",
-    restore,
-    methods=["POST"],
-    summary=RESTORE.summary,
-    description=RESTORE.help,
-    status_code=202,
-    responses=_RESTORE,
-)
 
 
 @reads.get("/operations", summary="List bulk operations", responses={200: {"model": OperationList}, **problems()})

@@ -92,21 +92,11 @@ class MessageFilter(BaseModel):
 
 
 class ListQuery(MessageFilter):
-    """A page of a list. An unknown parameter is refused: it may be a filter with a mistake in its name."""
-
-    model_config = ConfigDict(extra="forbid")
+    """A page of a list."""
 
     state: Literal["parked", "claimed", "dead", "history"] = Field("parked", description="history: what left the store")
     cursor: Text = Field(None, description="next of the page before")
     limit: int = Field(50, ge=1, le=200, description="messages on a page")
-
-
-class TimelineQuery(BaseModel):
-    """A span. An unknown parameter is refused."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    span: Literal["1h", "6h", "24h", "7d"] = "1h"
 
 
 class BulkFilter(MessageFilter, Asked):

@@ -10,9 +10,8 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Any, Literal
 
-from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -26,7 +25,7 @@ from bridge.http.access import Role, router
 from bridge.http.backend import Backend, Here, Who, reply
 from bridge.http.problems import Problem
 from bridge.http.routes import all_routes
-from bridge.http.schemas import Anything, Me, StatusFacts, Timeline, TimelineQuery, problems
+from bridge.http.schemas import Anything, Me, StatusFacts, Timeline, problems
 from bridge.operate.describe import instances_of, memory_of
 from bridge.operate.documents import StatsFacts
 from bridge.operate.verdict import InstanceVerdict, Known, judge, shown_overdue
@@ -180,12 +179,11 @@ def _canary(here: Backend, canary: CanaryState, away: bool) -> dict[str, Any]:
 
 
 @reads.get("/timeline", summary="Read the timeline", responses={200: {"model": Timeline}, **problems()})
-async def timeline(here: Here, asked: Annotated[TimelineQuery, Query()]) -> Response:
+async def timeline(here: Here, span: Literal["1h", "6h", "24h", "7d"] = "1h") -> Response:
     """Return what was delivered in the span before now, by lateness, and what is due in the span after it.
 
     `late` counts deliveries up to 100 ms late, up to 1 s, up to 10 s, and later ones.
     """
-    span = asked.span
     return reply(await here.kept.get(f"timeline {span}", _FRESH_S, lambda: _timeline(here, *_SPANS[span])))
 
 

@@ -44,13 +44,6 @@ class Line(NamedTuple):
     opened: Envelope
 
 
-class FileHead(NamedTuple):
-    """What the first line says."""
-
-    cluster: str
-    at: str
-
-
 async def exported(desk: Desk, state: State | None, wanted: Criteria) -> AsyncIterator[dict[str, Any]]:
     """Iterate over the lines of an export: the messages in one state, or in all, that match. Canaries stay out."""
     now_ms, count, scan = await desk.now_ms(), 0, Scan()
@@ -72,14 +65,15 @@ def _line(stored: Stored) -> dict[str, Any]:
     return {**message_of(row).as_dict(), **whole}
 
 
-def read_head(text: str) -> FileHead:
-    """Read the first line. Raises ``DamagedLine`` for a file that is no export, or one of another format. Pure."""
+def read_head(text: str) -> str:
+    """Read the first line; return when the file was written. Raises ``DamagedLine`` for a file that is no export, or
+    one of another format. Pure."""
     members = _members(text)
     if members.get("postdate") != "export":
         raise DamagedLine("this is no file of `postdate export`")
     if members.get("format") != FORMAT:
         raise DamagedLine(f"the file has format {members.get('format')}, and this postdate reads format {FORMAT}")
-    return FileHead(str(members.get("cluster")), str(members.get("at")))
+    return str(members.get("at"))
 
 
 def read_line(text: str) -> Line | int:

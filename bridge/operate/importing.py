@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from bridge.core.state import State
-from bridge.operate.export import DamagedLine, FileHead, Line, read_head, read_line
+from bridge.operate.export import DamagedLine, Line, read_head, read_line
 from bridge.operate.operator import Progress
 from bridge.operate.select import no_store, unknown_route
 from bridge.parking.envelope import with_first
@@ -22,10 +22,10 @@ Open = Callable[[BrokerKind], Awaitable[PutBack]]
 
 @dataclass
 class Imported:
-    """What became of a file. ``refused``: messages by the reason why their route takes none. ``whole``: its last line
-    was there and fits."""
+    """What became of a file that was ``exported`` then. ``refused``: messages by the reason why their route takes none.
+    ``whole``: its last line was there and fits."""
 
-    head: FileHead
+    exported: str
     read: int = 0
     other_routes: int = 0
     damaged: int = 0

@@ -263,7 +263,7 @@ class LocalOperator:
         work = RestoreWork(self._stores, replace(order, by=str(self._by)), most)
         await work.check()
         found = await self._operations.start(work, self._by, reason)
-        await self._note(f"bulk {RESTORE.name}", f"operation {found.id}: {work.what}", 0, reason)
+        await self._note(f"bulk {RESTORE}", f"operation {found.id}: {work.what}", 0, reason)
         return found
 
     def _judge_route(self, route: str | None) -> None:

@@ -234,12 +234,12 @@ class HttpOperator:
     async def preview_restore(
         self, order: RestoreOrder, limit_s: float | None = None, progress: Progress = silent
     ) -> doc.RestorePreview:
-        answer = await self._done("POST", f"/{RESTORE.name}", {**given(order), "dry_run": True})
+        answer = await self._done("POST", f"/{RESTORE}", {**given(order), "dry_run": True})
         return doc.RestorePreview.model_validate_json(answer.content)
 
     async def restore(self, order: RestoreOrder, reason: str = "", most: int | None = None) -> doc.OperationFacts:
         """Let the process that answers begin it. The API knows how many messages the token allows."""
-        answer = await self._done("POST", f"/{RESTORE.name}", {**given(order), "reason": reason})
+        answer = await self._done("POST", f"/{RESTORE}", {**given(order), "reason": reason})
         return doc.OperationFacts.model_validate_json(answer.content)
 
     async def operations(self) -> list[doc.OperationFacts]:

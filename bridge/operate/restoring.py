@@ -99,7 +99,7 @@ async def preview(stores: Stores, order: RestoreOrder, limit_s: float | None, pr
 class RestoreWork:
     """A restore from the journal of each store. Every page is safe to repeat."""
 
-    verb = RESTORE.name
+    verb = RESTORE
 
     def __init__(self, stores: Stores, order: RestoreOrder, most: int | None) -> None:
         """``most``: how many cancelled or replaced messages may match; None does not restrict."""

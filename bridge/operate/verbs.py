@@ -59,15 +59,12 @@ class Verb:
     """One thing that operators do to messages.
 
     It changes those in ``states``, which then are ``becomes``, except those that it ``spares`` by state and reason.
-    ``title``, ``done`` and ``text`` are words for people, true of one message and of many. ``summary`` and ``help``
-    are those of its endpoint, and ``method`` is that of the endpoint, POST for a path with its name. ``counter`` is its
-    metric. ``takes_due``: it needs a due moment.
+    ``done`` is its word for people, true of one message and of many. ``summary``, ``help`` and ``method`` are those of
+    its endpoint: POST for a path with its name. ``counter`` is its metric. ``takes_due``: it needs a due moment.
     """
 
     name: VerbName
-    title: str
     done: str
-    text: str
     states: tuple[State, ...]
     becomes: State
     effect: Effect
@@ -134,9 +131,7 @@ def _is_dead_cancellation(state: str, reason: str) -> bool:
 
 DELIVER = Verb(
     name="deliver",
-    title="Deliver now",
     done="due now",
-    text="Due now: postdate publishes at once.",
     states=(State.PARKED,),
     becomes=State.PARKED,
     effect=_reschedule,
@@ -146,9 +141,7 @@ DELIVER = Verb(
 )
 RESCHEDULE = Verb(
     name="reschedule",
-    title="Reschedule",
     done="rescheduled",
-    text="The due moment changes. One in the past means now.",
     states=(State.PARKED,),
     becomes=State.PARKED,
     effect=_reschedule,
@@ -160,9 +153,7 @@ RESCHEDULE = Verb(
 )
 CANCEL = Verb(
     name="cancel",
-    title="Cancel",
     done="cancelled",
-    text="Deleted and never delivered. Only a journal can undo this.",
     states=(State.PARKED, State.DEAD),
     becomes=State.GONE,
     effect=_cancel,
@@ -173,9 +164,7 @@ CANCEL = Verb(
 )
 RETRY = Verb(
     name="retry",
-    title="Retry",
     done="retried",
-    text="Parked again, due now, with the full number of tries.",
     states=(State.DEAD,),
     becomes=State.PARKED,
     effect=_retry,
@@ -229,26 +218,8 @@ DRAIN = RouteVerb(
 ROUTE_VERBS = (PAUSE, RESUME, DRAIN)
 
 
-@dataclass(frozen=True, slots=True)
-class JournalVerb:
-    """What operators do with the journal. ``summary`` and ``help`` are words of its endpoint, ``text`` of the page."""
-
-    name: str
-    title: str
-    summary: str
-    help: str
-    text: str
-
-
-RESTORE = JournalVerb(
-    "restore",
-    "Restore",
-    "Restore from the journal",
-    "Bring back what Redis has lost; with cancelled also what was cancelled or replaced. Needs the setting "
-    "journal.url. The work is done in the background, and may be stopped and repeated. With dry_run nothing is done; "
-    "the answer counts the messages. More than 10,000 cancelled or replaced messages need the role admin.",
-    "Messages come back with their own ids, at their own due moments. What Redis has is left alone.",
-)
+#: What operators do with the journal.
+RESTORE = "restore"
 
 
 def ordering(state: RouteState) -> RouteVerb:
