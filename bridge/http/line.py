@@ -37,9 +37,7 @@ class Frame:
 
     process: str
     broker: str
-    pid: int
     state: str
-    sentence: str
     stuck: str = ""
     peers: Mapping[str, bool] = field(default_factory=dict)
     troubles: Mapping[Subject, str] = field(default_factory=dict)
@@ -47,11 +45,6 @@ class Frame:
     clock_offset_s: float = 0.0
     store_silent_s: float = math.inf
     heard_s: float = 0.0
-
-    @property
-    def up(self) -> bool:
-        """Whether it runs, and everything it needs is connected."""
-        return self.state == "running" and all(self.peers.values())
 
 
 def read_frame(line: bytes, now_s: float) -> Frame | None:

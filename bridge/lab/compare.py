@@ -13,7 +13,7 @@ from functools import partial
 
 from bridge.core.errors import PostdateError
 from bridge.lab import figures
-from bridge.lab.compare_modes import ComparePlan, Mode, levels_for, promise
+from bridge.lab.compare_modes import ComparePlan, Mode, Rounding, levels_for, promise
 from bridge.lab.compare_result import TIMELINE_BIN_S, CompareStep, ModeResult
 from bridge.lab.figures import MORE_SHARES, Figures, of_load
 from bridge.lab.load import Load
@@ -84,7 +84,7 @@ class Measurement:
         load = self._load(self._plan.count, due_at=due_at)
         sent, got = self._runner.measure("burst", load)
         found = of_load(load, sent, got, shares=MORE_SHARES)
-        if not self._mode.keeps_moments:
+        if self._mode.rounding is not Rounding.NONE:
             del found["disordered"]  # rounding has separated the due moments
         since, until = round(sent.began - due_at, 3), round(sent.ended - due_at, 3)
         found["published_from_s"], found["published_to_s"] = since, until

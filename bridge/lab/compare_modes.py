@@ -74,11 +74,6 @@ class Mode:
         """Whether it has a queue per level."""
         return self.route_mode == "levels"
 
-    @property
-    def keeps_moments(self) -> bool:
-        """Whether messages that are due at the same moment stay so."""
-        return self.rounding is Rounding.NONE
-
 
 # The colours of Okabe and Ito, which people with any colour vision can tell apart, and two of Paul Tol's.
 MODES = (

@@ -67,16 +67,11 @@ class PlannedLoad(NamedTuple):
         """Bytes of Redis for a parked message."""
         return round(_MEASURED[self.broker].each + _ROUNDED_UP * self.size)
 
-    @property
-    def bytes_parked(self) -> int:
-        """Bytes of Redis for all of them."""
-        return self.parked * self.bytes_each
-
 
 def needs(load: PlannedLoad, settings: Settings) -> Iterator[Need]:
     """Yield what a load needs."""
     history = _HISTORY_BYTES * min(settings.history.max, math.ceil(load.rate * settings.history.keep / 1000))
-    redis = load.bytes_parked + history
+    redis = load.parked * load.bytes_each + history
     each = f"{load.bytes_each} bytes each with a body of {load.size}"
     yield Need(what="parked messages", value=f"{load.parked:,}", number=load.parked, because="rate x delay")
     yield Need(what="memory in Redis", value=size_text(redis), number=redis, because=f"{each}, and the history")

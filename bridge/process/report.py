@@ -53,8 +53,7 @@ class ProcessReport:
 
     def frame(self) -> dict[str, object]:
         """Return what the HTTP process needs."""
-        troubles = trouble_rows(self.troubles)
-        return {"sentence": self.sentence, "peers": self.peers, "troubles": troubles, **self.numbers()}
+        return {"peers": self.peers, "troubles": trouble_rows(self.troubles), **self.numbers()}
 
     def in_store(self) -> dict[str, object]:
         """Return what the other instances and `postdate stats` get to know."""
@@ -223,7 +222,7 @@ class Report:
         if self.frames is None:
             return
         state = "stopping" if self._stopping else "starting" if self.starting else "running"
-        head = {"process": self.name, "broker": self.broker, "pid": os.getpid(), "state": state}
+        head = {"process": self.name, "broker": self.broker, "state": state}
         self.frames.tell({**head, "stuck": self._stuck, **report.frame()})
 
     def _stop(self) -> None:

@@ -66,7 +66,8 @@ async def test_the_planned_memory_is_that_of_redis_within_a_fifth(
     server = start_redis()
     before = used(server)
     await park(server.url, size, broker)
-    planned, measured = PlannedLoad(broker, COUNT / 60, size, 60_000).bytes_parked, used(server) - before
+    load, measured = PlannedLoad(broker, COUNT / 60, size, 60_000), used(server) - before
+    planned = load.parked * load.bytes_each
     print(f"{broker}, {size} bytes: planned {planned / COUNT:.0f} a message, measured {measured / COUNT:.0f}")
     assert planned == pytest.approx(measured, rel=0.2)
 

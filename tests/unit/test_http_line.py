@@ -29,9 +29,7 @@ class Moment:
 
 
 def frame(name: str = "a", at_s: float = 100.0, **more: Any) -> Frame:
-    return Frame(
-        **{"process": name, "broker": "rabbitmq", "pid": 1, "state": "running", "sentence": "", **more}, heard_s=at_s
-    )
+    return Frame(**{"process": name, "broker": "rabbitmq", "state": "running", **more}, heard_s=at_s)
 
 
 def test_a_process_that_runs_with_all_connections_is_ready() -> None:
@@ -126,8 +124,8 @@ def test_snapshots_of_the_same_process_kind_can_be_added() -> None:
 
 
 def test_a_line_that_a_restart_cut_is_no_frame() -> None:
-    whole = json.dumps({"process": "a", "broker": "", "pid": 1, "state": "running", "sentence": "", "new": 1}).encode()
-    assert read_frame(whole, 7.0) == Frame("a", "", 1, "running", "", heard_s=7.0)
+    whole = json.dumps({"process": "a", "broker": "", "state": "running", "new": 1}).encode()
+    assert read_frame(whole, 7.0) == Frame("a", "", "running", heard_s=7.0)
     assert read_frame(whole[5:], 7.0) is None
     assert read_frame(b"[1]", 7.0) is None
     assert read_frame(b"\n", 7.0) is None
@@ -135,18 +133,18 @@ def test_a_line_that_a_restart_cut_is_no_frame() -> None:
 
 async def test_a_sender_never_waits_and_a_new_reader_finds_the_next_frame() -> None:
     hearing, telling = line_pair()
-    line, big = FrameLine(telling), {"sentence": "x" * 100_000}
+    line, big = FrameLine(telling), {"state": "x" * 100_000}
     taken = [line.tell(big) for _ in range(50)]
     assert not taken[-1], "frames are dropped while nothing reads"
     processes = Processes(1)
     task = asyncio.ensure_future(processes.hear([hearing]))
-    told = {"process": "a", "broker": "", "pid": 1, "state": "running", "sentence": "new"}
+    told = {"process": "a", "broker": "", "state": "running"}
     for _ in range(500):
         line.tell(told)
         if processes.frames():
             break
         await asyncio.sleep(0.01)
-    assert processes.frames()[0].sentence == "new"
+    assert processes.frames()[0].state == "running"
     telling.close()
     await task
 
@@ -154,14 +152,14 @@ async def test_a_sender_never_waits_and_a_new_reader_finds_the_next_frame() -> N
 async def test_a_process_that_takes_over_a_line_ends_the_cut_frame_of_the_one_before() -> None:
     hearing, telling = line_pair()
     telling.send(b'{"process": "old", "sta')
-    FrameLine(telling).tell({"process": "a", "broker": "", "pid": 2, "state": "running", "sentence": ""})
+    FrameLine(telling).tell({"process": "a", "broker": "", "state": "running"})
     processes = Processes(1)
     task = asyncio.ensure_future(processes.hear([hearing]))
     for _ in range(500):
         if processes.frames():
             break
         await asyncio.sleep(0.01)
-    assert processes.frames()[0].pid == 2
+    assert processes.frames()[0].process == "a"
     telling.close()
     await task
 

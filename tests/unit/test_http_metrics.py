@@ -36,7 +36,7 @@ async def test_while_the_store_is_away_no_gauge_of_the_store_has_a_sample(monkey
 async def test_while_redis_is_away_how_far_the_journal_is_behind_has_no_sample() -> None:
     processes = Processes(1)
     journal = {"unwritten": 3, "errors": 1, "dropped": 2, "unwritten_s": 1.0, "loader_s": 0.0}
-    processes.take(0, Frame("a", "rabbitmq", 1, "running", "", metrics={"journal": journal}))
+    processes.take(0, Frame("a", "rabbitmq", "running", metrics={"journal": journal}))
     async with api(processes=processes) as client:
         text = (await client.client.get("/metrics")).text
     assert "postdate_journal_unwritten_age_seconds 1.0" in text
@@ -48,7 +48,7 @@ async def test_the_ages_of_the_journal_are_those_of_the_oldest_process_and_not_t
     for line, process, behind_s in ((0, "dead", 500.0), (0, "a", 14.0), (1, "b", 14.8)):
         ages = {"unwritten_s": behind_s, "behind_s": behind_s, "loader_s": behind_s}
         journal = {"unwritten": 3, "errors": 1, "dropped": 2, **ages}
-        processes.take(line, Frame(process, "rabbitmq", 1, "running", "", metrics={"journal": journal}))
+        processes.take(line, Frame(process, "rabbitmq", "running", metrics={"journal": journal}))
     async with api(processes=processes) as client:
         lines = (await client.client.get("/metrics")).text.splitlines()
     found = dict(line.split(" ") for line in lines if line.startswith("postdate_journal_") and "_created" not in line)

@@ -92,7 +92,7 @@ async def test_a_failed_reload_is_a_warning_of_page_and_readyz_until_a_reload_wo
     async with api(processes=processes) as client:
         await client.stores.store.meet(4_000, True, REPORT)
         peers = {"redis": True, "rabbitmq": True}
-        processes.take(0, Frame("memory", "rabbitmq", 1, "running", "", peers=peers, heard_s=time.monotonic() + 60))
+        processes.take(0, Frame("memory", "rabbitmq", "running", peers=peers, heard_s=time.monotonic() + 60))
         failed = "Warning: the last reload failed, and nothing was changed: ./postdate.toml is not TOML."
         for worked, sentence in ((False, failed), (True, "All well: 0 parked, none due, nothing overdue.")):
             processes.reloaded(Reloading(worked, 5.0, "./postdate.toml is not TOML."))
@@ -143,7 +143,7 @@ async def test_status_stats_and_readyz_say_the_same_sentence() -> None:
         for troubles in ({}, {Subject("rabbitmq"): "connection refused."}):
             await client.stores.store.meet(4_000, True, REPORT)
             heard_s = time.monotonic()
-            processes.take(0, Frame("memory", "rabbitmq", 1, "running", "", troubles=troubles, heard_s=heard_s))
+            processes.take(0, Frame("memory", "rabbitmq", "running", troubles=troubles, heard_s=heard_s))
             client.backend.look.forget()
             sentence = (await client.get("/status"))["sentence"]
             assert (await client.get("/stats"))["sentence"] == sentence
@@ -220,7 +220,7 @@ async def test_without_an_instance_beside_it_the_api_does_not_know_of_canaries_t
 async def test_the_moments_of_a_canary_are_the_stores_on_a_machine_whose_clock_is_ahead() -> None:
     processes = Processes(1)
     heard_s = time.monotonic()
-    ahead = Frame("memory", "rabbitmq", 1, "running", "", clock_offset_s=-120.0, heard_s=heard_s)
+    ahead = Frame("memory", "rabbitmq", "running", clock_offset_s=-120.0, heard_s=heard_s)
     processes.take(0, ahead)
     async with api(processes=processes) as client:
         await client.stores.store.meet(4_000, True, REPORT)
@@ -257,7 +257,7 @@ async def test_a_store_that_does_not_answer_is_away_after_a_limit_and_until_it_a
             await asyncio.sleep(60)
 
         peers = {"redis": True, "rabbitmq": True}
-        frame = Frame("memory", "rabbitmq", 1, "running", "", peers=peers, heard_s=time.monotonic() + 60)
+        frame = Frame("memory", "rabbitmq", "running", peers=peers, heard_s=time.monotonic() + 60)
         client.backend.processes.take(0, frame)
         client.stores.desk = desk  # type: ignore[method-assign]
         asked_s = time.monotonic()
@@ -315,7 +315,7 @@ async def test_a_probe_does_not_fail_over_looks_that_take_a_moment_longer_than_i
     async with api(processes=Processes(1)) as client:
         await client.stores.store.meet(4_000, True, REPORT)
         peers = {"redis": True, "rabbitmq": True}
-        frame = Frame("memory", "rabbitmq", 1, "running", "", peers=peers, heard_s=time.monotonic() + 60)
+        frame = Frame("memory", "rabbitmq", "running", peers=peers, heard_s=time.monotonic() + 60)
         client.backend.processes.take(0, frame)
         numbers = "0 parked, none due, nothing overdue."
         assert (await client.client.get("/readyz")).text == f"ok\nAll well: {numbers}\n"
@@ -368,7 +368,7 @@ async def test_a_busy_http_process_says_that_its_numbers_are_old_and_not_that_th
 
         def told() -> None:
             heard_s = time.monotonic()
-            frame = Frame("memory", "rabbitmq", 1, "running", "", peers=peers, store_silent_s=silent_s, heard_s=heard_s)
+            frame = Frame("memory", "rabbitmq", "running", peers=peers, store_silent_s=silent_s, heard_s=heard_s)
             client.backend.processes.take(0, frame)
 
         told()
@@ -401,7 +401,7 @@ async def test_a_process_blames_itself_once_an_instance_has_an_answer_after_its_
     async with api(processes=Processes(1, lambda: 50.0)) as client:
         await client.stores.store.meet(4_000, True, REPORT)
         peers = {"redis": True, "rabbitmq": True}
-        frame = Frame("memory", "rabbitmq", 1, "running", "", peers=peers, store_silent_s=silent_s, heard_s=50.0)
+        frame = Frame("memory", "rabbitmq", "running", peers=peers, store_silent_s=silent_s, heard_s=50.0)
         client.backend.processes.take(0, frame)
         await client.client.get("/readyz")
         client.stores.desk = asyncio.Event().wait  # type: ignore[method-assign, assignment]
@@ -440,7 +440,7 @@ async def test_a_route_of_a_broker_that_is_not_connected_is_not_shown_as_running
     processes = Processes(1)
     async with api(processes=processes) as client:
         await client.stores.store.meet(4_000, False, REPORT)
-        frame = Frame("memory", "rabbitmq", 1, "running", "", heard_s=time.monotonic(), **more)
+        frame = Frame("memory", "rabbitmq", "running", heard_s=time.monotonic(), **more)
         processes.take(0, frame)
         assert [route["broker_away"] for route in (await client.get("/routes"))["routes"]] == [away, away]
 
@@ -506,7 +506,7 @@ async def test_a_process_that_is_silent_for_some_seconds_has_no_rate() -> None:
     processes = Processes(1)
     async with api(processes=processes) as client:
         counted = {"routes": {"orders": {"received": 5, "confirmed": 5}}}
-        old = Frame("memory", "rabbitmq", 1, "running", "", metrics=counted, heard_s=time.monotonic() - 6)
+        old = Frame("memory", "rabbitmq", "running", metrics=counted, heard_s=time.monotonic() - 6)
         processes.take(0, old)
         (orders, _) = (await client.get("/routes"))["routes"]
         assert orders["received_per_s"] is None
@@ -518,7 +518,7 @@ async def test_the_rates_of_a_route_are_those_of_all_instances() -> None:
         for sent in (100, 160):
             counted = {"routes": {"orders": {"received": sent, "confirmed": sent}}}
             now_s = time.monotonic()
-            processes.take(0, Frame("here", "rabbitmq", 1, "running", "", metrics=counted, heard_s=now_s))
+            processes.take(0, Frame("here", "rabbitmq", "running", metrics=counted, heard_s=now_s))
             report = {"by_route": {"orders": {"received": 2 * sent, "delivered": sent // 2}}}
             await client.stores.store.meet(60_000, True, json.dumps(report))
             client.backend.look.forget()
@@ -581,7 +581,7 @@ def test_a_rate_needs_some_seconds() -> None:
 async def test_the_troubles_of_a_process_on_this_machine_are_told() -> None:
     async with api() as client:
         troubles = {Subject("rabbitmq"): "connection refused."}
-        frame = Frame("a-1", "rabbitmq", 1, "running", "", troubles=troubles, heard_s=time.monotonic())
+        frame = Frame("a-1", "rabbitmq", "running", troubles=troubles, heard_s=time.monotonic())
         client.backend.processes = Processes(1)
         client.backend.processes.take(0, frame)
         told = await client.get("/status")
