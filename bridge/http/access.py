@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import structlog
 from fastapi import APIRouter, Request
@@ -64,6 +64,7 @@ _PARAMETERS_MAX = 100
 _NAME_MAX = 100
 #: Members of one JSON object. A larger one would make as many mistakes to report.
 _MEMBERS_MAX = 1000
+_ABSOLUTE = re.compile(rb"https?://([^/]*)", re.IGNORECASE)
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d*)?")
 #: A JSON text, also one without its end: each byte is read once.
 _JSON_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
@@ -277,7 +278,8 @@ class Gate:
             self._room.left += body.held
 
     def _judge(self, scope: Scope, body: _Body) -> None:
-        headers = _headers(scope)
+        host = _origin_form(scope)
+        headers = _headers(scope) if host is None else {**_headers(scope), "host": host}
         path = self._place(scope, headers)
         if trick := path_trick(scope.get("raw_path") or path.encode(), path):
             raise Problem(400, f"The path {trick}. Send a plain path, as /openapi.json lists them.")
@@ -399,6 +401,20 @@ def _holds_token(query: str) -> bool:
     except ValueError:
         raise Problem(400, f"The address has more than {_PARAMETERS_MAX} parameters. Send fewer.") from None
     return any(name.lower() in _TOKENS_IN_URL for name, _ in given)
+
+
+def _origin_form(scope: Scope) -> str | None:
+    """Turn an absolute request target into a path, and return its host; None for an ordinary one.
+
+    A server must accept it, and must take its host for that of the header Host (RFC 9112, section 3.2.2).
+    """
+    raw = scope.get("raw_path") or b""
+    absolute = _ABSOLUTE.match(raw)
+    if absolute is None:
+        return None
+    scope["raw_path"] = raw[absolute.end() :] or b"/"
+    scope["path"] = unquote(scope["raw_path"].decode("latin-1"))
+    return str(absolute[1].decode("latin-1"))
 
 
 @dataclass

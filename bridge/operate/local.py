@@ -19,7 +19,6 @@ from bridge.desk.past import AuditEntry, PastFilter, Remembered
 from bridge.desk.payload import Draft
 from bridge.desk.protocol import Desk
 from bridge.desk.rows import Row
-from bridge.desk.severity import named
 from bridge.operate import describe, find
 from bridge.operate import documents as doc
 from bridge.operate.bulk import Operations, Selection, VerbWork, dry_run
@@ -232,7 +231,7 @@ class LocalOperator:
             results += await verb.act(desk, batch, moment_ms, reason)
         changed = [result.id for result in results if result.code == FINE]
         if changed:
-            await self._note(verb.name, what or named(changed, _NAMED_MAX), len(changed), reason)
+            await self._note(verb.name, what or few(changed), len(changed), reason)
         return results
 
     async def preview(

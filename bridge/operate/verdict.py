@@ -17,7 +17,7 @@ from bridge.core.reasons import ReasonKind
 from bridge.delay.duration import write_age
 from bridge.desk.clock_step import STEP_NEWS_MS
 from bridge.desk.numbers import Stats
-from bridge.desk.severity import Severity
+from bridge.desk.severity import Severity, named
 from bridge.operate.faults import Fault, joined, merged, newest_ms
 from bridge.telemetry.health import RESTORING, WELL, lacks_messages, overdue_for, waits_after_refusal
 from bridge.telemetry.printable import ended
@@ -580,8 +580,7 @@ def _ordered(known: Known, sentence: str = "") -> str:
 
 def few(words: Sequence[str]) -> str:
     """Return the first names, and how many more there are."""
-    more = len(words) - _NAMED_MAX
-    return ", ".join(words[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+    return named(words, _NAMED_MAX)
 
 
 def _bare(text: str) -> str:

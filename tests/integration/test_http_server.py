@@ -173,8 +173,12 @@ TOKEN = f"Authorization: Bearer {ADMIN}\r\n".encode()
         (b"GET //evil.example/%2f.. HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", (400,)),
         (b"GET /api/v1/me\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n", (400,)),
         (
+            b"GET http://evil.example/api/v1/me HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+            (401,),
+        ),
+        (
             b"GET http://localhost/api/v1/me HTTP/1.1\r\nHost: localhost\r\n" + TOKEN + b"Connection: close\r\n\r\n",
-            (400,),
+            (200,),
         ),
         (b"TRACE /api/v1/me HTTP/1.1\r\nHost: localhost\r\n" + TOKEN + b"Connection: close\r\n\r\n", (405,)),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", (400,)),

@@ -386,8 +386,10 @@ async def test_an_address_of_thousands_of_parameters_is_refused() -> None:
         assert (await client.client.get(f"/api/v1/me?{'a=1&' * 5000}")).status_code == 400
 
 
-@pytest.mark.parametrize("auth", [AUTH, Auth()])
-async def test_an_absolute_target_is_refused_whatever_its_host(auth: Auth) -> None:
+@pytest.mark.parametrize(
+    ("auth", "host", "status"), [(AUTH, "evil.example", 200), (Auth(), "localhost", 200), (Auth(), "evil.example", 421)]
+)
+async def test_an_absolute_target_is_its_path_and_its_host(auth: Auth, host: str, status: int) -> None:
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -396,9 +398,9 @@ async def test_an_absolute_target_is_refused_whatever_its_host(auth: Auth) -> No
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = scope_of("GET", "http://localhost/api/v1/me", TOKENS[Role.VIEWER])
+    scope = scope_of("GET", f"http://{host}/api/v1/me", TOKENS[Role.VIEWER])
     await create_app(settings(auth), MemoryStores(), Processes())(scope, receive, send)
-    assert sent[0]["status"] == 400
+    assert sent[0]["status"] == status
 
 
 async def test_a_quick_client_is_told_to_slow_down_and_health_is_not_limited() -> None:
