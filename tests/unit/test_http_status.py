@@ -377,12 +377,15 @@ async def test_a_busy_http_process_says_that_its_numbers_are_old_and_not_that_th
         told()
         status = await client.get("/status", 503 if away else 200, routes="true")
         told()
+        shown = None if away else await client.get("/stats")
+        told()
         ready = await client.client.get("/readyz?verbose")
         told()
         numbers = (await client.client.get("/metrics")).text
     busy = "These numbers are 12s old: the store answers the instances, and this page's own process is busy."
     sentence = f"Trouble: {away}." if away else f"0 parked, none due, nothing overdue. {busy}"
     assert (re.sub(r"1\ds", "12s", status["sentence"]), status["level"]) == (sentence, "FAIL")
+    assert shown is None or re.sub(r"1\ds", "12s", shown["sentence"]) == sentence
     assert [route["name"] for route in status.get("routes", ())] == ([] if away else ["orders", "bills"])
     assert re.sub(r"1\ds", "12s", ready.text).splitlines()[-2:] == ["not ok" if away else "ok", sentence]
     assert ready.status_code == (503 if away else 200)
