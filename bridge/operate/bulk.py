@@ -94,10 +94,6 @@ def logged(entry: AuditEntry) -> AuditEntry:
     return entry
 
 
-async def _note(desk: Desk, entry: AuditEntry, logs: bool) -> None:
-    await desk.note(logged(entry) if logs else entry)
-
-
 def _died(document: str, now_ms: int) -> bool:
     return _is_dead(OperationFacts.model_validate_json(document), now_ms)
 
@@ -179,7 +175,8 @@ class Operations:
             latest = (await desk.operations()).get(name, document)
             if _died(latest, now_ms):
                 ended = read_operation(latest, now_ms)
-                await _note(desk, end_entry(ended), self.logs)
+                entry = end_entry(ended)
+                await desk.note(logged(entry) if self.logs else entry)
                 await desk.put_operation(name, _kept(ended))
         return desk
 

@@ -238,6 +238,7 @@ def stats_of(
     """Return the numbers of the store with the verdict, and what was ordered for its routes. ``rates``: ``max_rate`` of
     the routes that have a limit."""
     late, oldest_ms = shown_overdue(found)
+    named = found.by_route.keys() | found.orders.keys()
     return doc.StatsFacts(
         well=well,
         sentence=sentence,
@@ -258,7 +259,7 @@ def stats_of(
         refuses_writes=found.refuses_writes,
         warnings=[*found.all_warnings, *slow_routes(found, rates)],
         troubles=troubles_among(found),
-        routes=[counts_of(name, found) for name in _named_routes(found)],
+        routes=[counts_of(name, found) for name in sorted(named) if not is_canary(name)],
         instances=instances_of(found),
         silent=dict(found.silent),
         without_store=list(without_store),
@@ -267,11 +268,6 @@ def stats_of(
 
 def memory_of(found: Stats) -> list[doc.MemoryFacts]:
     return [doc.MemoryFacts(server=memory.server, used=memory.used, max=memory.most or None) for memory in found.memory]
-
-
-def _named_routes(found: Stats) -> list[str]:
-    """Return the routes with messages or an order, without the canaries."""
-    return sorted(name for name in found.by_route.keys() | found.orders.keys() if not is_canary(name))
 
 
 def counts_of(name: str, found: Stats) -> doc.RouteCounts:

@@ -290,13 +290,13 @@ class _Parking:
         """Return the store, open. With a journal, what is parked has its row at once."""
         if self._opened is None:
             await self._store.open(self._redis.durability, self._redis.replicas, self._redis.timeout)
+            opened: ParkingStore = self._store
             if self._journal is not None:
                 await self._journal.open()
-            self._opened = self._store if self._journal is None else self._journaled(self._journal)
+                tiered = TieredStore(self._store, loader_of(self._store, self._journal))
+                opened = JournaledStore(tiered, self._journal)
+            self._opened = opened
         return self._opened
-
-    def _journaled(self, journal: Journal) -> ParkingStore:
-        return JournaledStore(TieredStore(self._store, loader_of(self._store, journal)), journal)
 
     def secret(self) -> bytes:
         """Return what signs retry states."""
