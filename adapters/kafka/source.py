@@ -197,8 +197,8 @@ class KafkaSource:
         self._topics = TopicWatch(self._intakes, mend, health, self._assignments.lost_in_absent)
         self._old = OldTimestamps(health, clock)
         self._originals = Originals()
-        #: Partitions paused for a while, and until when (Unix ms).
-        self._resting: dict[TopicPartition, int] = {}
+        #: Partitions paused for a while: until when (Unix ms), and at the latest (monotonic s), because clocks step.
+        self._resting: dict[TopicPartition, tuple[int, float]] = {}
         self._joined = False
         #: The next turn checks for partitions to start and for recreated topics.
         self._recheck = True
@@ -397,11 +397,11 @@ class KafkaSource:
 
     def _rest(self, consumer: AIOKafkaConsumer, tp: TopicPartition, until_ms: int) -> None:
         consumer.pause(tp)
-        self._resting[tp] = until_ms
+        self._resting[tp] = until_ms, time.monotonic() + (until_ms - self._clock.now_ms()) / 1000
 
     def _resume_rested(self, consumer: AIOKafkaConsumer) -> None:
-        now_ms = self._clock.now_ms()
-        for tp in [tp for tp, until_ms in self._resting.items() if until_ms <= now_ms]:
+        now_ms, now_s = self._clock.now_ms(), time.monotonic()
+        for tp in [tp for tp, (at_ms, at_s) in self._resting.items() if at_ms <= now_ms or at_s <= now_s]:
             del self._resting[tp]
             if tp in consumer.assignment() and tp not in self._paused:
                 consumer.resume(tp)

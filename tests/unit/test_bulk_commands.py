@@ -195,10 +195,11 @@ def test_a_reason_alone_or_a_state_means_dead_letters(shell: Shell) -> None:
 def test_a_wrong_reason_is_a_mistake_also_while_the_store_does_not_answer(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
-    async def away(*_: object) -> None:
+    def away(*_: object) -> None:
         raise StoreUnavailable("Redis does not answer")
 
-    monkeypatch.setattr(acting, "_operate", away)
+    monkeypatch.setattr(acting, "LocalOperator", away)
+    monkeypatch.setattr(acting, "HttpOperator", away)
     assert shell(*words, "--reason", "nothing") == (WRONG, "")
     assert shell.err.startswith(UNKNOWN_REASON)
 

@@ -404,7 +404,7 @@ async def test_an_absolute_target_is_its_path_and_its_host(auth: Auth, host: str
 
 
 async def test_a_quick_client_is_told_to_slow_down_and_health_is_not_limited() -> None:
-    given = settings(http=Http(requests_per_second=5))
+    given = settings(http=Http(requests_per_second=1))
     async with api(given=given) as client:
         answers = [await client.client.get("/api/v1/me") for _ in range(8)]
         assert [response.status_code for response in answers][-1] == 429
