@@ -120,8 +120,7 @@ class Shard:
             return seen.reply
         if batch.mark and batch.mark != self.mark:
             raise TierMoved("a message changed its tier meanwhile")
-        for parks in (False, True)[: batch.logs]:
-            self.log(parks)
+        self._begin_logs(batch.logs)
         before = self._before(batch)
         kept: list[int] = []
         rejected: list[int] = []
@@ -151,6 +150,10 @@ class Shard:
         self._seen["park", caller] = _Seen(batch.token, self.now_ms() + TOKEN_MS, reply)
         self._wake_if_nearer(due_ms for _, due_ms, _ in batch.messages)
         return reply
+
+    def _begin_logs(self, logs: int) -> None:
+        for parks in (False, True)[:logs]:
+            self.log(parks)
 
     def log(self, parks: bool) -> list[StoreMove]:
         """Return the log of what was parked, or of moves. One that is missing begins."""
@@ -469,7 +472,7 @@ class Shard:
 
     def pass_by(self, place: int) -> None:
         """Let later moves have higher places."""
-        self.log(False)
+        self._begin_logs(1)
         self._moves = max(self._moves, place)
 
     def _log(

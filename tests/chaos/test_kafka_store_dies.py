@@ -28,7 +28,7 @@ IMPATIENT = ("tests.chaos.impatient", str(int(MAX_POLL_INTERVAL_S * 1000)))
 def test_a_redis_away_for_longer_than_max_poll_interval_leaves_the_group_as_it_is(
     open_kafka_line: OpenKafkaLine, start_redis: StartRedis, fault: str
 ) -> None:
-    redis = start_redis()
+    redis = start_redis({"appendfsync": "always"})
     line = open_kafka_line(SMALL, store_url=redis.url)
     ledger = line.ledger()
     bridges = [line.bridge(command=IMPATIENT).start() for _ in range(2)]
@@ -56,7 +56,7 @@ def test_a_redis_away_for_longer_than_max_poll_interval_leaves_the_group_as_it_i
 def test_a_redis_killed_over_and_over_that_comes_back_with_its_append_only_file_loses_nothing(
     open_kafka_line: OpenKafkaLine, start_redis: StartRedis
 ) -> None:
-    redis, times = start_redis(), 5
+    redis, times = start_redis({"appendfsync": "always"}), 5
     line = open_kafka_line(SMALL, store_url=redis.url)
     ledger, bridges = line.flowing(SLOW_RATE, instances=2)
     for _ in range(times):

@@ -21,7 +21,7 @@ LONG_MS, SLOW_RATE, MAX_PARKED = (3000, 5000), 40.0, 220
 def test_an_order_outlives_every_fault_and_its_end_delivers_everything(
     open_flow: OpenFlow, start_redis: StartRedis, verb: str, word: str
 ) -> None:
-    redis = start_redis()
+    redis = start_redis({"appendfsync": "always"})
     flow = open_flow(redis.url)
     flow.start()
     flow.order(verb, word)
@@ -38,7 +38,7 @@ def test_an_order_outlives_every_fault_and_its_end_delivers_everything(
 
 
 def test_a_full_route_loses_nothing_through_every_fault(open_flow: OpenFlow, start_redis: StartRedis) -> None:
-    redis = start_redis()
+    redis = start_redis({"appendfsync": "always"})
     flow = open_flow(redis.url, max_parked=MAX_PARKED)
     flow.start(LONG_MS, SLOW_RATE)
     flow.disturb(redis)
@@ -49,7 +49,7 @@ def test_a_full_route_loses_nothing_through_every_fault(open_flow: OpenFlow, sta
 def test_a_message_of_a_full_route_is_delivered_or_a_dead_letter_and_a_retry_delivers_those(
     open_flow: OpenFlow, start_redis: StartRedis
 ) -> None:
-    redis = start_redis()
+    redis = start_redis({"appendfsync": "always"})
     flow = open_flow(redis.url, max_parked=MAX_PARKED, on_full="dead")
     flow.start(LONG_MS, SLOW_RATE)
     flow.disturb(redis)
@@ -70,7 +70,7 @@ def test_a_message_of_a_full_route_is_delivered_or_a_dead_letter_and_a_retry_del
 def test_each_destination_of_a_list_gets_everything_through_every_fault(
     open_flow: OpenFlow, start_redis: StartRedis
 ) -> None:
-    redis = start_redis()
+    redis = start_redis({"appendfsync": "always"})
     flow = open_flow(redis.url)
     with flow.beside() as other:
         flow.start()

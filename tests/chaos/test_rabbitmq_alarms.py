@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.rabbitmq, pytest.mark.redis, pytest.mark.long, pytest.
 def test_faults_during_an_alarm_deliver_nothing_and_lose_nothing(
     open_flow: OpenFlow, start_redis: StartRedis, own_rabbitmq: RabbitMQ, resource: str
 ) -> None:
-    redis = start_redis()
+    redis = start_redis({"appendfsync": "always"})
     flow = open_flow(redis.url)
     flow.start()
     own_rabbitmq.alarm(True, resource)

@@ -50,7 +50,7 @@ def go_on(line: Line, ledger: Ledger, bridge: Bridge, copies_max: int, more: int
 def test_a_killed_redis_that_comes_back_with_its_append_only_file_loses_nothing(
     open_line: OpenLine, open_ledger: OpenLedger, start_redis: StartRedis, rate: float, times: int, away_s: float
 ) -> None:
-    redis = start_redis()
+    redis = start_redis({"appendfsync": "always"})
     line = open_line(SMALL, store_url=redis.url)
     ledger = open_ledger(line)
     bridge = flowing(line, ledger, rate)

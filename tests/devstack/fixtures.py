@@ -144,7 +144,11 @@ def redis_url(redis_server: Redis, key_prefix: str) -> Iterator[str]:
 
 @pytest.fixture
 def start_redis() -> Iterator[StartRedis]:
-    """`start_redis({"appendfsync": "always"})`: a Redis of the test's own, to kill, pause and fill as it likes."""
+    """A Redis of the test's own, to kill, pause and fill as it likes.
+
+    To kill it and lose nothing takes `start_redis({"appendfsync": "always"})`: with `everysec`, Redis answers before it
+    writes to its file while an fsync runs.
+    """
     with ExitStack() as started:
 
         def start(config: Mapping[str, str] | None = None) -> Redis:

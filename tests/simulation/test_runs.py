@@ -155,6 +155,12 @@ def test_a_planted_mistake_is_found(name: str) -> None:
     assert any(text.startswith(MUTATIONS[name].check) for text in outcome.broken)
 
 
+def test_each_planted_mistake_replaces_something_that_postdate_has() -> None:
+    for mutation in MUTATIONS.values():
+        with mutation.plant():
+            pass
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", MUTATIONS)
