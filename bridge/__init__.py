@@ -69,8 +69,9 @@ To add
   it makes messages late, or fails /readyz: ``telemetry/subject.py`` and ``process/service.py``
 - a log line: ``log.warning`` where it happens (``telemetry/notices`` bounds repeats), its row in
   ``deploy/messages.md``
-- a move of a message: ``core/state.py``, a script in ``adapters/redis/lua/moves/`` and its call in ``store.py`` or
-  ``desk.py`` there, ``move_log.py`` if the journal hears of it; ``shard.py`` and its callers in ``adapters/memory``
+- a move of a message: ``core/state.py`` (README.md has its table), ``core/ports.py``, a script in
+  ``adapters/redis/lua/moves/`` and its call in ``store.py`` or ``desk.py`` there, ``move_log.py`` if the journal hears
+  of it; ``shard.py`` and its callers in ``adapters/memory``
 - a command: a module in ``cli/`` and an entry in ``cli/commands.py``
 - a broker: a folder in ``adapters/`` with the five parts of ``Broker`` in ``app/brokers.py``, a line there, its
   section and rules in ``settings/``, and a place beside each ``"kafka"`` of ``bridge/``: words, figures and ranks in

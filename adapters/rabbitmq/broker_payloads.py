@@ -21,6 +21,8 @@ from bridge.desk.rows import Row
 from bridge.settings import Settings
 
 _SHORT_TEXT_MAX = 255
+#: As much of a text that is too long is repeated.
+_NAMED_MAX = 20
 KEY_NAME = "routing key"
 #: The W3C trace headers, and where the producer's goes when it is replaced.
 _TRACE = frozenset({b"traceparent", b"tracestate"})
@@ -31,9 +33,7 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
     """Pack a message made here. Raises ``SettingsError`` for options that RabbitMQ does not have or AMQP cannot carry,
     ``Refused`` for a routing key with which it would become a dead letter."""
     if strange := draft.given("record_key", "topic"):
-        raise SettingsError(
-            f"Options for Kafka routes only: {strange}. RabbitMQ route {route!r} needs {draft.word('routing_key')}."
-        )
+        raise SettingsError(f"Options for Kafka routes only: {strange}. Route {route!r} is on RabbitMQ.")
     if draft.routing_key is None:
         # It may be empty but not forgotten: without the right one no queue takes the message.
         raise SettingsError(
@@ -48,11 +48,14 @@ def pack(settings: Settings, route: str, draft: Draft) -> Packed:
         properties = pika.BasicProperties(
             draft.content_type, headers=draft.headers or None, delivery_mode=2, message_id=draft.message_id
         ).encode()
-    except ValueError as error:
-        raise SettingsError(f"This cannot be sent: {error}.") from None
+    except UnicodeEncodeError:
+        raise SettingsError("A header, the content type or the message id is not UTF-8 text.") from None
     except ShortStringTooLong as error:
-        what = f"A header name, the content type or the message id has {len(error.args[0])} bytes"
-        raise SettingsError(f"{what}. AMQP allows {_SHORT_TEXT_MAX}.") from None
+        text = error.args[0].decode()
+        what = f"{text[:_NAMED_MAX]!r} … has {len(text.encode())} bytes"
+        raise SettingsError(
+            f"{what}. AMQP allows {_SHORT_TEXT_MAX} for a header name, content type or message id."
+        ) from None
     return Packed(key, stored.pack(key, b"".join(properties), draft.body))
 
 

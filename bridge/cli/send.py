@@ -71,5 +71,7 @@ def _headers(texts: list[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise SettingsError(f"--header {text!r} is not of the form NAME=TEXT.")
+        if name in headers:
+            raise SettingsError(f"--header names {name!r} twice. postdate sends each header once.")
         headers[name] = value
     return headers

@@ -120,7 +120,10 @@ class _PlainRequest(Request):
         raw = await self.body()
         if len(raw) > BODY_MAX and exceeds_besides_texts(raw, BODY_MAX):
             raise HTTPException(422, f"The JSON has more than {BODY_MAX} bytes besides texts. Send fewer members.")
-        value = await super().json()
+        try:
+            value = await super().json()
+        except UnicodeDecodeError:
+            raise HTTPException(400, "The body is not UTF-8 text. Send JSON in UTF-8.") from None
         inner = value.values() if isinstance(value, dict) else ()
         if any(isinstance(part, dict) and len(part) > _MEMBERS_MAX for part in (value, *inner)):
             raise HTTPException(422, f"An object has more than {_MEMBERS_MAX} members. Send fewer.")

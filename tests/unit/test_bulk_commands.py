@@ -204,6 +204,12 @@ def test_a_wrong_reason_is_a_mistake_also_while_the_store_does_not_answer(
     assert shell.err.startswith(UNKNOWN_REASON)
 
 
+def test_a_header_that_is_given_twice_is_not_sent(shell: Shell) -> None:
+    words = ("send", "orders", "x", "--in", "1h", "--routing-key", "a", "--header", "n=1", "--header", "n=2")
+    assert shell(*words) == (WRONG, "")
+    assert "--header names 'n' twice" in shell.err
+
+
 def test_a_list_that_the_limit_cuts_says_so_for_any_number(shell: Shell) -> None:
     for _ in range(2):
         shell.park("a")

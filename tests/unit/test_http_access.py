@@ -287,6 +287,13 @@ async def test_the_largest_message_is_bounded_by_limits_max_body() -> None:
         )
 
 
+async def test_a_body_that_is_not_utf_8_is_called_so() -> None:
+    async with api() as client:
+        sent = {"Content-Type": "application/json"}
+        answer = await client.client.post("/api/v1/messages", content=b'{"route": "\xff"}', headers=sent)
+        assert (answer.status_code, answer.json()["detail"]) == (400, "The body is not UTF-8 text. Send JSON in UTF-8.")
+
+
 async def test_many_unknown_members_are_answered_briefly() -> None:
     async with api() as client:
         members = {f"{number}{'x' * 1000}": 0 for number in range(900)}
