@@ -191,9 +191,10 @@ class Parker:
         self._rounds += 1
         plain: list[Run] = []
         heavy: list[Run] = []
+        now_ms = self._store.clock.now_ms()
         heavy_max = max(1, _HEAVY_MAX // max(1, len(self._waiting)))
         for route, waiting in tuple(self._waiting.items()):
-            run = next_run(waiting, heavy_max)
+            run = next_run(waiting, self._routes[route].on_same_key == "replace", now_ms, heavy_max)
             if not waiting:
                 del self._waiting[route]
             (heavy if run.heavy else plain).append(run)

@@ -35,9 +35,14 @@ SOON_MS = 100
 
 
 class Run(NamedTuple):
-    """The next steps of a route. ``heavy``: it does more than park: it looks up a key, or keeps a dead letter."""
+    """The next steps of a route.
+
+    ``superseded``: deliveries that are not parked because a later one of the run replaces them, with its shard.
+    ``heavy``: the run has more work than parking, such as a key to look up or a dead letter.
+    """
 
     steps: list[Step]
+    superseded: list[tuple[Delivery, int]]
     heavy: bool
 
 
@@ -50,12 +55,14 @@ def urgent(steps: Iterable[Step], now_ms: int) -> bool:
     )
 
 
-def next_run(waiting: deque[Step], heavy_max: int) -> Run:
+def next_run(waiting: deque[Step], replace: bool, now_ms: int, heavy_max: int) -> Run:
     """Take the next run from the front of a route's queue, as much as its order allows.
 
-    ``heavy_max`` bounds its cancellations, rejections, and messages with keys of their own.
+    ``heavy_max`` bounds its cancellations, rejections, and messages with keys of their own. ``replace``: the route
+    replaces a parked message with the same key.
     """
-    parked: dict[bytes, int] = {}  # by key, the shard
+    superseded: list[Step] = []
+    parked: dict[bytes, list[Step]] = {}
     cancelled: dict[bytes, set[int]] = {}
     heavy = count = 0
     for step in waiting:
@@ -74,12 +81,33 @@ def next_run(waiting: deque[Step], heavy_max: int) -> Run:
             if step.delivery.origin is not None and cancelled.get(decision.key, set()) - {step.shard}:
                 break  # another shard marks the cancellation, so a repeat of it would cancel this
             if decision.owned:
-                if heavy == heavy_max or parked.get(decision.key, step.shard) != step.shard:
+                older = parked.get(decision.key, [])
+                moves = bool(older) and older[0].shard != step.shard
+                if heavy == heavy_max or (moves and not (replace and _leave_no_trace(older, step, now_ms))):
                     break
                 heavy += 1
-            parked[decision.key] = step.shard
+                if moves:
+                    superseded += parked.pop(decision.key)
+            parked.setdefault(decision.key, []).append(step)
         count += 1
-    return Run([waiting.popleft() for _ in range(count)], heavy > 0)
+    steps = [waiting.popleft() for _ in range(count)]
+    if not superseded:
+        return Run(steps, [], heavy > 0)
+    left_out = {id(step) for step in superseded}
+    heirs = {step.decision.key: step.shard for step in steps if isinstance(step.decision, Parking)}
+    replaced = [(step.delivery, heirs[step.decision.key]) for step in superseded if isinstance(step.decision, Parking)]
+    return Run([step for step in steps if id(step) not in left_out], replaced, heavy > 0)
+
+
+def _leave_no_trace(older: Sequence[Step], younger: Step, now_ms: int) -> bool:
+    """Return whether messages that are replaced at once need not be parked: no consumer could have got them by then.
+
+    A record of a log is always parked: only the store knows whether the younger one is new.
+    """
+    return younger.delivery.origin is None and all(
+        step.delivery.origin is None and isinstance(step.decision, Parking) and step.decision.due_ms >= now_ms + SOON_MS
+        for step in older
+    )
 
 
 @dataclass(frozen=True)
@@ -114,12 +142,13 @@ class _Stage(IntEnum):
 class _Load:
     """What a round does in one shard, and how far it is.
 
-    ``deliveries`` belong to the messages of ``batch``, position by position. ``quiet`` are records of a log that leave
-    nothing in the store. They are marked when all else is durable.
+    ``deliveries`` belong to the messages of ``batch``, position by position; ``superseded`` are accepted with them.
+    ``quiet`` are records of a log that leave nothing in the store. They are marked when all else is durable.
     """
 
     batch: Batch
     rejections_token: bytes
+    superseded: list[Delivery]
     stage: _Stage = _Stage.PARK
     deliveries: list[Delivery] = field(default_factory=list)
     rejections: list[tuple[Delivery, bytes, bytes, Reason]] = field(default_factory=list)
@@ -135,6 +164,7 @@ class _Load:
     def pending(self) -> Iterator[Delivery]:
         """Iterate over the deliveries that are not accepted yet, each once."""
         if self.stage <= _Stage.PARK:
+            yield from self.superseded
             yield from self.deliveries
         if self.stage <= _Stage.REJECT:
             yield from (delivery for delivery, *_ in self.rejections)
@@ -173,6 +203,10 @@ class Round:
         self._parts = parts
         self._source, self._store = parts.source, parts.store
         self._steps = [step for run in runs for step in run.steps]
+        self._superseded: dict[int, list[Delivery]] = {}
+        for run in runs:
+            for delivery, shard in run.superseded:
+                self._superseded.setdefault(shard, []).append(delivery)
         self._heavy = any(run.heavy for run in runs)
         self._lines = any(_holds(parts.routes[run.steps[0].delivery.route]) for run in runs if run.steps)
         #: By shard; None until the steps are sorted.
@@ -182,7 +216,7 @@ class Round:
         """Iterate over the deliveries that are neither accepted nor dropped, each once."""
         if self._loads is not None:
             return chain.from_iterable(load.pending() for load in self._loads.values())
-        return (step.delivery for step in self._steps)
+        return chain((step.delivery for step in self._steps), chain.from_iterable(self._superseded.values()))
 
     async def attempt(self) -> None:
         """Continue to the end. Raises ``StoreUnavailable``; the next attempt does not repeat what succeeded."""
@@ -211,6 +245,9 @@ class Round:
         """
         alive = self._source.alive
         dead = [step.delivery for step in self._steps if not alive(step.delivery)]
+        for shard, older in tuple(self._superseded.items()):
+            dead += (delivery for delivery in older if not alive(delivery))
+            self._superseded[shard] = [delivery for delivery in older if alive(delivery)]
         if dead:
             self._steps = [step for step in self._steps if alive(step.delivery)]
             self._source.drop(dead)
@@ -317,7 +354,8 @@ class Round:
             load = loads.get(step.shard)
             if load is None:
                 batch = Batch(self._store.new_token(), recent_max=self._parts.recent_max)
-                load = loads[step.shard] = _Load(batch, self._store.new_token())
+                older = self._superseded.get(step.shard, [])
+                load = loads[step.shard] = _Load(batch, self._store.new_token(), older)
             if self._leaves_nothing(step, keys):
                 (over if step.delivery.origin is None else load.quiet).append(step.delivery)
             else:
@@ -384,6 +422,7 @@ class Round:
             if isinstance(reply, StoreUnavailable):
                 failed = reply
             else:
+                durable += loads[shard].superseded  # first: redelivered, it would replace the newer one
                 durable += self._note_parked(shard, loads[shard], reply)
         self._source.accept(durable)  # of all shards together, so that their tags make one run
         return failed

@@ -141,17 +141,21 @@ def step(name: str, due_ms: int, origin: Origin | None = None) -> Step:
     return Step(arrival, Parking(due_ms, key, bool(key)), int(name[1:] or 0))
 
 
-def pieces(names: str, heavy_max: int = 100, origin: Origin | None = None) -> list[str]:
-    """The runs of a route, as the names of their steps."""
-    steps = [(step(name, NOW_MS + 1000, origin), name) for name in names.split()]
+def pieces(
+    names: str, mode: str = "replace", due_in_ms: int = 0, heavy_max: int = 100, origin: Origin | None = None
+) -> list[str]:
+    """The runs of a route, as the names of their steps; those that are superseded in brackets."""
+    steps = [(step(name, NOW_MS + due_in_ms, origin), name) for name in names.split()]
     given = {id(step.delivery): name for step, name in steps}
     waiting, found = deque(step for step, _ in steps), []
     while waiting:
-        run = next_run(waiting, heavy_max)
-        found.append(" ".join(given[id(step.delivery)] for step in run.steps))
+        run = next_run(waiting, mode == "replace", NOW_MS, heavy_max)
+        away = [f"({given[id(step)]})" for step, _ in run.superseded]
+        found.append(" ".join([*away, *(given[id(step.delivery)] for step in run.steps)]))
     return found
 
 
+@pytest.mark.parametrize("mode", ["replace", "keep", "reject"])
 @pytest.mark.parametrize(
     ("names", "runs"),
     [
@@ -170,8 +174,29 @@ def pieces(names: str, heavy_max: int = 100, origin: Origin | None = None) -> li
         ("m0 ! - f", ["m0 ! - f"]),
     ],
 )
-def test_a_route_goes_in_as_few_runs_as_its_order_allows(names: str, runs: list[str]) -> None:
-    assert pieces(names) == runs
+def test_a_route_goes_in_as_few_runs_as_its_order_allows(names: str, runs: list[str], mode: str) -> None:
+    assert pieces(names, mode) == runs
+
+
+@pytest.mark.parametrize(
+    ("names", "runs"),
+    [
+        ("k0 k1", ["(k0) k1"]),
+        ("k0 k0 k1", ["(k0) (k0) k1"]),
+        ("k0 - k1 m0 k0 k0", ["(k0) (k1) - m0 k0 k0"]),
+        ("! k0 m1 m0 k1", ["(m1) (k0) ! m0 k1"]),
+        ("k0 ! k1", ["k0", "! k1"]),
+    ],
+)
+def test_what_is_replaced_at_once_and_not_due_yet_is_not_parked(names: str, runs: list[str]) -> None:
+    assert pieces(names, due_in_ms=1000) == runs
+    for mode in ("keep", "reject"):
+        assert "(" not in "".join(pieces(names, mode, 1000))
+
+
+@pytest.mark.parametrize(("due_in_ms", "runs"), [(99, ["k0", "k1"]), (100, ["(k0) k1"])])
+def test_what_a_consumer_might_get_before_it_is_replaced_is_parked(due_in_ms: int, runs: list[str]) -> None:
+    assert pieces("k0 k1", due_in_ms=due_in_ms) == runs
 
 
 def test_a_record_waits_until_every_shard_has_marked_the_cancellations_before_it() -> None:
@@ -179,6 +204,10 @@ def test_a_record_waits_until_every_shard_has_marked_the_cancellations_before_it
     assert pieces("! !1 k0", origin=(b"log", 1)) == ["! !1", "k0"]
     assert pieces("!1 ! k0", origin=(b"log", 1)) == ["!1 !", "k0"]
     assert pieces("! ! k0", origin=(b"log", 1)) == ["! ! k0"]
+
+
+def test_a_record_of_a_log_is_parked_although_a_later_one_replaces_it() -> None:
+    assert pieces("k0 k1", due_in_ms=1000, origin=(b"log", 1)) == ["k0", "k1"]
 
 
 def test_a_run_bounds_keys_cancellations_and_dead_letters_and_nothing_else() -> None:
