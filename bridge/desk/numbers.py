@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from bridge.core.clock import CLOCK_OFF_S
-from bridge.core.orders import RouteOrder, RouteOrders, RouteState, routes_that
+from bridge.core.orders import RouteOrder, RouteOrders, RouteState, latest, routes_that
 from bridge.delay.duration import write_moment
 from bridge.desk.clock_step import ClockStep, last_of
 from bridge.settings.process_plan import is_canary
@@ -361,7 +361,7 @@ def together(stats: Sequence[Stats]) -> Stats:
         refuses_writes=any(store.refuses_writes for store in stats),
         lost_ms=lost_ms,
         lost={name: at_ms for store in stats for name, at_ms in store.lost.items()},
-        orders={route: order for store in stats for route, order in store.orders.items()},
+        orders=latest(store.orders for store in stats),
         reported=stats[0].reported,
         loss=_losses([store for store in stats if store.loss]),
         restored_ms=max(store.restored_ms for store in stats),
