@@ -76,7 +76,7 @@ class Verdict:
         assert not self.strangers, f"messages from another sender: {self.strangers}; {self}"
         assert self.copies_with_another_id <= self.produced_twice, str(self)
         if copies_max is not None:
-            assert self.copies <= copies_max, str(self)
+            assert self.copies - self.produced_twice <= copies_max, str(self)
 
 
 def judge(owed: Mapping[int, Owed], receipts: Mapping[int, Sequence[Receipt]], strangers: int) -> Verdict:
