@@ -13,7 +13,7 @@ from tests.bridge_process import Bridge
 from tests.chaos import victim
 from tests.chaos.conftest import OpenLedger, OpenLine
 from tests.chaos.ledger import Ledger
-from tests.chaos.recovery import settled
+from tests.chaos.recovery import settled, share
 from tests.delay_line import Line
 from tests.devstack.service import wait_for
 
@@ -138,7 +138,7 @@ def test_when_one_of_two_instances_freezes_the_other_takes_over_and_the_first_co
     second.wait_ready()
     ledger.produce(RATE, (0, 1000))
     freeze(first, ledger, 2 * LEASE_S)
-    wait_for(lambda: [len(bridge.report()["shards"]) for bridge in (first, second)] == [4, 4], "they share again")
+    wait_for(lambda: share([first, second]), "they share again")
     ledger.stop_producing()
     settled(line, ledger).assert_kept(TAKEN + HELD)
 

@@ -14,7 +14,7 @@ from tests.bridge_process import Bridge
 from tests.chaos import victim
 from tests.chaos.conftest import OpenKafkaLine
 from tests.chaos.kafka_line import LedgerLine
-from tests.chaos.recovery import HEALED_S, settled
+from tests.chaos.recovery import HEALED_S, settled, share
 from tests.devstack.service import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
@@ -99,7 +99,7 @@ def test_one_that_stands_still_past_its_session_and_its_leases_harms_nothing(ope
     time.sleep(2 * LEASE_S)
     first.resume()
     resumed = time.time()
-    wait_for(lambda: [len(b.report()["shards"]) for b in (first, second)] == [4, 4], "they share again")
+    wait_for(lambda: share([first, second]), "they share again")
     ledger.wait_arrivals(4000)
     ledger.stop_producing()
     settled(line, ledger).assert_kept(HELD)
