@@ -272,7 +272,10 @@ class MemoryStore:
             return sum(self._of(claim).bury(claim, reason) for claim, reason in burials)
 
     async def record(self, pieces: Mapping[int, Sequence[ports.Piece]], most: int) -> dict[int, int | StoreUnavailable]:
-        rows = {shard: [row for piece in some for row in unpack_entries(piece.data)] for shard, some in pieces.items()}
+        rows = {
+            shard: [row for piece in of_shard for row in unpack_entries(piece.data)]
+            for shard, of_shard in pieces.items()
+        }
         return await self._in_each(pieces, lambda shard: self.memory.shards[shard].record(rows[shard], most))
 
     async def tally(self, counts: Sequence[ports.DeliveryCount]) -> None:

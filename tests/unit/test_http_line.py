@@ -138,9 +138,9 @@ async def test_a_sender_never_waits_and_a_new_reader_finds_the_next_frame() -> N
     assert not taken[-1], "frames are dropped while nothing reads"
     processes = Processes(1)
     task = asyncio.ensure_future(processes.hear([hearing]))
-    told = {"process": "a", "broker": "", "state": "running"}
+    frame = {"process": "a", "broker": "", "state": "running"}
     for _ in range(500):
-        line.tell(told)
+        line.tell(frame)
         if processes.frames():
             break
         await asyncio.sleep(0.01)
