@@ -469,6 +469,8 @@ def _history(ledger: Ledger) -> Iterator[str]:
     if untrue := sorted(written - sent.keys()):
         yield f"delivered, and nothing arrived: {_first(untrue)}"
     ended = {row.id for row in rows if row.state in (PastState.CANCELLED, PastState.REPLACED)}
+    # What is not confirmed for 30 s is parked again when its shard moves, and can be cancelled or replaced.
+    ended -= {row.id for row in ledger.world.broker.arrived if row.at_s - row.sent_s >= _ANSWERED_S}
     if (
         ended & sent.keys()
         and "cancel undone" not in ledger.kinds

@@ -57,6 +57,7 @@ FOUND = (
     128070,
     129703,
     139558,
+    532504596906,
 )
 #: Seeds with a journal that showed something once.
 FOUND_WITH_A_JOURNAL = (
