@@ -1,9 +1,8 @@
 """Compares the topics of the routes with the cluster's, and creates postdate's own where they are missing. Blocking.
 
 postdate creates the intake topics that the settings name, the marker topic of transactional routes, and the topics of
-routes without a store. Producers create
-the topics that a naming rule matches. Consumers create the target topics, because they know how many partitions they
-need.
+routes without a store. Producers create the topics that a naming rule matches. Consumers create the target topics,
+because they know how many partitions they need.
 
 A record must be as safe, and may be as large, in an intake topic as in its target. So an intake is created with the
 target's replicas, ``min.insync.replicas`` and ``max.message.bytes``. A record that fits the intake fits the target:
@@ -48,6 +47,7 @@ from adapters.kafka.topology.topics import (
     settings_of,
     topic_in,
     unseen_of,
+    until_shown,
     with_admin,
 )
 from bridge.core.errors import TopologyMismatch
@@ -136,6 +136,8 @@ def declare(settings: Settings) -> tuple[list[Declared], list[str]]:
         waiting_routes = {topic.route for topic, state in created if state is Standing.WAITS}
         created += await _make_levels(settings, levels, sizes, _by_route(pairs, has), waiting_routes, admin)
         created += await _make_markers(settings, known, pairs, has, admin)
+        new_topics = [topic for topic, state in created if state is Standing.MADE]
+        await until_shown(admin, {topic.name for topic in new_topics if not topic.unseen})
         warnings += [entry for entry in await _judge_markers(settings, known, admin) if entry.shortfalls]
         warnings += _unmatched(settings, known)
         return created, [entry.text for entry in warnings]

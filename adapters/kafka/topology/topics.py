@@ -21,7 +21,7 @@ from bridge.settings import Settings
 T = TypeVar("T")
 
 TIMEOUT_MS = 5000
-#: How often a new topic is looked for, and the pause before the next look.
+#: How often new topics are looked for, and the pause before the next look.
 _SEEN_TRIES, _SEEN_S = 20, 0.1
 NOT_THERE = (0, 0)
 _NO_CONFIG: Mapping[str, str] = MappingProxyType({})
@@ -133,8 +133,13 @@ async def create(admin: AIOKafkaAdminClient, wanted: Topic, config: Mapping[str,
         if code and error is not TopicAlreadyExistsError:
             why = next((text for text in rest if isinstance(text, str)), "") or error.__name__
             raise Refused(f"Kafka refuses to create topic '{wanted.name}' of route {wanted.route}: {why}")
-    for _ in range(_SEEN_TRIES):  # Kafka answers before its brokers show the topic, and a check would call it missing
-        if wanted.name in await known_topics(admin):
+
+
+async def until_shown(admin: AIOKafkaAdminClient, names: set[str]) -> None:
+    """Wait at most 2 s until Kafka shows new topics: it answers before its brokers do, and a check would call them
+    missing. Raises the errors of aiokafka and of the network."""
+    for _ in range(_SEEN_TRIES if names else 0):
+        if names <= (await known_topics(admin)).keys():
             break
         await asyncio.sleep(_SEEN_S)
 
