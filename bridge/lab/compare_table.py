@@ -170,8 +170,8 @@ def notes(plan: ComparePlan) -> tuple[str, ...]:
     """What a reader must know to read the figures right."""
     found = (
         "Lateness counts from the rounded due time. The rounding comes on top.",
-        f"It depends on the delays, here {plan.span}: levels that lie further apart round by more, those of the "
-        "default list 61 minutes to 2 hours.",
+        f"Rounding depends on the delays, here {plan.span}. Levels that lie further apart round by more: the default "
+        "list rounds a delay of 61 minutes to 2 hours.",
         "Short behind long: below 0 nothing was early, the long delays were the later ones.",
         f"At once: how fast one flood of {plan.count:,} drains, and no rate that can be held.",
         caution(plan),

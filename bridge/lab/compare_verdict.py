@@ -61,9 +61,10 @@ def scope(plan: ComparePlan) -> str:
 def headline(comparison: ModeComparison) -> str:
     """One or two sentences for a README: the best class that a mode reached, and the faults; "" without figures."""
     found = verdict(comparison)
-    best = next((str(judgement) for judgement in found if judgement.label in _CLASSES.values()), "")
+    best = next((judgement for judgement in found if judgement.label in _CLASSES.values()), None)
     faults = [str(judgement) for judgement in found if judgement.label == _FAULTS]
-    return " ".join([f"{scope(comparison.plan)}, {best[0].lower()}{best[1:]}", *faults]) if best else ""
+    load = scope(comparison.plan)
+    return " ".join([f"{best.label}, {load[0].lower()}{load[1:]}: {best.text}", *faults]) if best else ""
 
 
 # -- the classes of lateness ------------------------------------------------------------------------------------------
