@@ -30,7 +30,7 @@ demo: $(READY) ## watch delayed messages live; starts RabbitMQ, Kafka and Redis 
 test: $(READY) ## run all tests except the long ones
 	@$(BIN)/python -m pytest -q -m "not long" -n 5 --dist worksteal
 
-test-fast: $(READY) ## run the tests that need no server and no process; of *_crashes.py a part of the seeds
+test-fast: $(READY) ## run the tests that need no server and no process; *_crashes.py with few seeds
 	@$(BIN)/python -m pytest -q --fast -p no:logging -n 2 --dist worksteal tests/unit tests/property tests/lua tests/conformance
 
 test-long: $(READY) ## run the long tests, more than half an hour
