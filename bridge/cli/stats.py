@@ -91,10 +91,11 @@ def _totals(ever: Mapping[str, int]) -> list[tuple[str, str]]:
     taken += f" + dead letters restored {count('restored')}" if ever.get("restored") else ""
     taken = f"{taken}, canaries included"
     left = " + ".join(f"{name} {count(name)}" for name in _LEFT)
+    buried = ever.get("dead", 0) - ever.get("rejected", 0)
     return [
         ("total in", taken),
         ("total out", f"{count(*_LEFT)} = {left}"),
-        ("total moved", f"to dead letters {count('dead')}, by recovered leases {count('recovered')}"),
+        ("total moved", f"to dead letters {buried}, by recovered leases {count('recovered')}"),
     ]
 
 

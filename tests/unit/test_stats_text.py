@@ -30,7 +30,12 @@ def test_the_total_in_is_the_total_out_and_what_the_store_holds() -> None:
         "4626 = parked 4616 + dead on arrival 3 + dead letters restored 7, canaries included"
     )
     assert lines["total out"] == "4616 = delivered 4614 + cancelled 1 + replaced 1"
-    assert lines["total moved"] == "to dead letters 5, by recovered leases 2"
+
+
+def test_a_message_that_was_dead_on_arrival_was_not_moved_to_dead_letters() -> None:
+    ever = {"parked": 9, "rejected": 3, "dead": 5, "recovered": 2}
+    lines = dict(lines_of(Stats(0, 1, 0, 2, 0, None, ever, {}, [], None, 0)))
+    assert lines["total moved"] == "to dead letters 2, by recovered leases 2"
 
 
 def test_stats_and_doctor_warn_of_each_max_rate_that_is_too_low_beside_other_troubles() -> None:
