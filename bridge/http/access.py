@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, unquote_to_bytes, urlsplit
 
 import structlog
 from fastapi import APIRouter, Request
@@ -286,6 +286,11 @@ class Gate:
         path = self._place(scope, headers)
         if trick := path_trick(scope.get("raw_path") or path.encode(), path):
             raise Problem(400, f"The path {trick}. Send a plain path, as /openapi.json lists them.")
+        address: bytes = (scope.get("raw_path") or b"") + b"?" + scope["query_string"]
+        try:
+            unquote_to_bytes(address).decode()
+        except UnicodeDecodeError:  # replaced letters would be another key
+            raise Problem(400, "The address is not UTF-8 text. Percent-encode text in UTF-8.") from None
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_MAX:
             raise Problem(431, f"The headers are too large: more than {HEAD_MAX} bytes.", {"Connection": "close"})
         if _holds_token(scope["query_string"].decode("latin-1")):

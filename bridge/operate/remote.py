@@ -107,6 +107,11 @@ class HttpOperator:
         for _ in range(_TRIES):
             try:
                 answer = await self._client.request(method, path, content=content, params=given, headers=headers)
+            except UnicodeEncodeError as error:
+                text = (
+                    f"{error.object!r} is not UTF-8 text, and the API takes nothing else. Run the command without --api"
+                )
+                raise SettingsError(text) from None
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 text = str(error) or type(error).__name__
                 url = str(self._client.base_url).removesuffix("/api/v1/")

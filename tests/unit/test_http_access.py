@@ -136,6 +136,18 @@ async def test_wrong_tokens_are_refused_alike(authorization: str) -> None:
         assert "Bearer TOKEN" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/messages?key=%FF"), ("GET", "/search?q=a%C3"), ("DELETE", "/keys/%FF"), ("GET", "/stats?%FF=1")],
+)
+async def test_an_address_that_is_not_utf_8_is_refused_and_finds_no_other_key(method: str, path: str) -> None:
+    async with api() as client:
+        answer = await client.client.request(method, f"/api/v1{path}")
+        assert answer.status_code == 400
+        assert answer.json()["detail"].startswith("The address is not UTF-8 text.")
+        assert (await client.client.get("/api/v1/messages?key=%EF%BF%BD%C3%A9")).is_success
+
+
 async def test_a_named_token_has_its_role_and_the_audit_log_its_name() -> None:
     named = {
         "alice": NamedToken(role="operator", token=SecretStr("alice-0123456789")),

@@ -11,7 +11,7 @@ import pytest
 
 from bridge.cli import run_command
 from bridge.cli.listing import Looking, gathered
-from bridge.core.errors import UNREACHABLE, WRONG
+from bridge.core.errors import UNREACHABLE, WRONG, SettingsError
 from bridge.core.orders import RouteState
 from bridge.core.state import State
 from bridge.operate.find import Criteria
@@ -36,6 +36,12 @@ async def test_the_audit_log_is_read_over_the_api_page_by_page(monkeypatch: pyte
         assert [entry.what for entry in entries] == ids[:0:-1]
         assert (entries[0].verb, entries[0].who, entries[0].via) == ("send", "admin", "api")
         assert len((await operator.audit(50)).audit) == 5
+
+
+async def test_a_key_that_is_not_utf_8_is_a_mistake_over_the_api() -> None:
+    async with api() as client, remote(client) as operator:
+        with pytest.raises(SettingsError, match=r"'k\\udcff' is not UTF-8 text, and the API takes nothing else"):
+            await operator.ids_of_key(b"k\xff", "orders")
 
 
 async def test_an_order_over_the_api_names_its_operator_and_the_way_in() -> None:
