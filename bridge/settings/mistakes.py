@@ -58,14 +58,14 @@ def settings_error(mistakes: Iterable[Mistake]) -> SettingsError:
     return SettingsError("\n".join(dict.fromkeys(map(str, mistakes))))
 
 
-def nearest(word: str, names: Iterable[str]) -> str | None:
+def nearest(word: str, names: Iterable[str], cutoff: float = 0.61) -> str | None:
     """The one of ``names`` most similar to ``word``, or None. Ignores case, ``-`` and ``_``."""
     plain: dict[str, str] = {}
     for name in names:
         plain.setdefault(_plain(name), name)
     if _plain(word) in plain:
         return plain[_plain(word)]
-    found = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.61)
+    found = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=cutoff)
     return plain[found[0]] if found else None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from bridge.settings.mistakes import Path, ask, did_you_mean, nearest
+from bridge.settings.mistakes import Path, ask, nearest
 from bridge.settings.model import NamedToken, Route, Section, Settings
 from bridge.settings.values import Rule
 
@@ -71,7 +71,7 @@ def env_name(path: Path) -> str:
 def advice_for(path: Path) -> str:
     """'Did you mean ...?' for an unknown name in a file or on the command line; "" if no name is similar.
 
-    Looks for a similar name in the same table, then for the same name in other tables, then for any similar name.
+    Looks for a similar name in the same table, then for the same name in other tables.
     """
     parent, word = path[:-1], path[-1]
     if not parent:
@@ -80,4 +80,4 @@ def advice_for(path: Path) -> str:
         named = NAMED.get(parent[:-1])
         here = nearest(word, named.model_fields if named else SECTIONS.get(parent[0], {}))
     elsewhere = [dotted(known) for known, _ in leaves() if known[-1] == word]
-    return ask(here) or ask(*elsewhere) or did_you_mean(dotted(path), [dotted(known) for known, _ in leaves()])
+    return ask(here) or ask(*elsewhere)

@@ -416,8 +416,8 @@ def _advice_for_variable(name: str) -> str:
         return ask(env_name((ROUTES, route, near)) if route and near else None)
     known = [env_name(path) for path, _ in leaves()]
     known += [env_name(path) + _FILE for path, field in leaves() if is_secret(field)]
-    # Compared without the prefix, which would make every name similar.
-    near = nearest(name[len(PREFIX) :], [candidate.removeprefix(PREFIX) for candidate in [*known, CONFIG]])
+    # Compared without the prefix, which would make every name similar. The section does so, too: thus the cutoff.
+    near = nearest(name[len(PREFIX) :], [candidate.removeprefix(PREFIX) for candidate in [*known, CONFIG]], cutoff=0.8)
     return ask(near and PREFIX + near)
 
 

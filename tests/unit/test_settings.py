@@ -210,8 +210,13 @@ class TestUnknownNames:
     def test_in_the_file_they_are_errors_with_the_nearest_right_name(self, toml: str, name: str, hint: str) -> None:
         assert refusal(toml) == f'unknown setting "{name}" in some.toml. Did you mean {hint}?'
 
-    def test_without_a_similar_name_there_is_no_advice(self) -> None:
-        assert refusal("[xyzzy]") == 'unknown setting "xyzzy" in some.toml'
+    @pytest.mark.parametrize(("toml", "name"), [("[xyzzy]", "xyzzy"), ("[kafka]\nbrokers = 1", "kafka.brokers")])
+    def test_without_a_similar_name_there_is_no_advice(self, toml: str, name: str) -> None:
+        assert refusal(toml) == f'unknown setting "{name}" in some.toml'
+
+    @pytest.mark.parametrize("name", ["POSTDATE_KAFKA__SERVERS", "POSTDATE_LEVELS__LIST", "POSTDATE_FOO"])
+    def test_a_variable_is_not_similar_to_another_one_of_its_section(self, name: str) -> None:
+        assert refusal(environ={name: "x"}) == f'unknown setting "{name}" in the environment'
 
     @pytest.mark.parametrize(
         ("toml", "said"),
