@@ -17,8 +17,8 @@ from typing import Any
 
 import aiokafka.conn
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
-from aiokafka.conn import AIOKafkaConnection
-from aiokafka.errors import KafkaError, SaslAuthenticationFailed
+from aiokafka.conn import AIOKafkaConnection, CloseReason
+from aiokafka.errors import KafkaConnectionError, KafkaError, SaslAuthenticationFailed
 from aiokafka.protocol.admin import SaslAuthenticateRequest
 
 from adapters.kafka.access import security
@@ -38,7 +38,18 @@ class LimitedConnection(AIOKafkaConnection):
     renew_at = ends_at = math.inf
 
     def send(self, request: Any, expect_response: bool = True) -> Awaitable[Any]:
-        answer: Awaitable[Any] = super().send(request, expect_response)
+        """Send, and report a connection that broke a moment ago as one that closed.
+
+        uvloop raises a bare RuntimeError there. It would end aiokafka's task that updates the metadata, and the search
+        for the group's coordinator would wait for it for ever.
+        """
+        try:
+            answer: Awaitable[Any] = super().send(request, expect_response)
+        except KafkaError:
+            raise
+        except RuntimeError as error:
+            self.close(reason=CloseReason.CONNECTION_BROKEN, exc=error)
+            raise KafkaConnectionError(f"Connection at {self.host}:{self.port} broken") from error
         return self._learn(answer) if isinstance(request, SaslAuthenticateRequest) else answer
 
     async def _learn(self, sent: Awaitable[Any]) -> Any:
