@@ -194,10 +194,21 @@ async def give_up_consumer(consumer: AIOKafkaConsumer) -> None:
     """Leave the group and close within a few seconds, with or without an answer."""
     stopping = asyncio.ensure_future(consumer.stop())
     await asyncio.wait([stopping], timeout=_CLOSE_S)
-    stopping.cancel()
-    await asyncio.gather(stopping, return_exceptions=True)
+    tasks = [stopping, *_tasks(consumer)]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     with suppress(errors.KafkaError, OSError):
         await consumer._client.close()
+
+
+def _tasks(consumer: AIOKafkaConsumer) -> list[asyncio.Task[Any]]:
+    """The tasks that go on for ever, with heartbeats and fetches, where aiokafka's ``stop`` is cut short."""
+    coordinator, fetcher = consumer._coordinator, consumer._fetcher
+    tasks = [getattr(coordinator, name, None) for name in ("_heartbeat_task", "_commit_refresh_task")]
+    if fetcher is not None:
+        tasks += [fetcher._fetch_task, *fetcher._pending_tasks]
+    return [task for task in tasks if task is not None]
 
 
 async def give_up_producer(producer: AIOKafkaProducer) -> None:
