@@ -61,6 +61,8 @@ def _advised(result: CheckResult) -> CheckResult:
         return result
     if "password" in result.text:
         return replace(result, advice="Correct the user and the password in the settings")
+    if "lacks a permission" in result.text:
+        return replace(result, advice="deploy/README.md has the least rights of the user (Redis: sizing and rights)")
     server = {"store": "Redis", "journal": "the journal's database"}.get(result.subject, "the broker")
     advice = f"Start {server}, or correct its address. A running postdate waits for it, and goes on by itself"
     return replace(result, advice=advice)

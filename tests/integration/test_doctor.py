@@ -10,8 +10,9 @@ import pytest
 import redis
 
 from bridge.cli import run_command
-from tests.delay_line import Line
+from tests.delay_line import Line, delay
 from tests.devstack.service import free_ports
+from tests.parsed import ROOT
 from tests.unit.raw_properties import Props
 
 pytestmark = [pytest.mark.redis, pytest.mark.rabbitmq]
@@ -57,6 +58,24 @@ def test_a_redis_user_without_a_right_fails_with_the_command_to_type(
             client.execute_command("ACL", "DELUSER", "narrow")
     assert code == 2
     assert [text for text in found["FAIL"] if "ACL SETUSER name +zadd" in text]
+
+
+def test_the_least_rights_of_the_manual_are_enough(
+    rabbitmq_vhost: str, redis_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manual = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
+    (command,) = [line for line in manual.splitlines() if line.startswith("ACL SETUSER postdate ")]
+    url = redis_url.replace("redis://", "redis://postdate:PASSWORD@")
+    with redis.Redis.from_url(redis_url) as client, Line(rabbitmq_vhost, url, tmp_path) as line:
+        client.execute_command(*command.replace("{postdate", "{" + line.name).split(), "+config|get")
+        try:
+            with line.start():
+                line.publish(Props([delay(200)]), b"later")
+                assert [message.body for message in line.receive()] == [b"later"]
+                code, found = doctor(line.file(OFF), capsys)
+        finally:
+            client.execute_command("ACL", "DELUSER", "postdate")
+    assert (code, found["WARN"], found["FAIL"]) == (0, [], [])
 
 
 def test_a_redis_that_is_away_fails_and_the_broker_is_still_judged(

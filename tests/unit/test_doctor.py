@@ -67,6 +67,12 @@ def test_a_server_that_wants_another_password_runs_already(text: str) -> None:
     assert "Start" not in doctor._advised(failed("store", StoreUnavailable(text))).advice
 
 
+def test_the_advice_on_a_missing_permission_of_redis_names_the_manual() -> None:
+    text = "the Redis user lacks a permission that postdate needs (no permissions to run the 'info' command). Grant it"
+    advice = doctor._advised(failed("store", StoreUnavailable(text))).advice
+    assert advice.startswith("deploy/README.md has the least rights")
+
+
 class TestState:
     def test_an_instance_whose_machine_has_another_time_is_named(self) -> None:
         skewed = {"able": True, "health": WELL, "clock_offset_s": -119.99}
