@@ -63,7 +63,8 @@ def _trip(
     channel: Any = connection.channel()
     came_at: list[float] = []
     token = secrets.token_hex(8)
-    queue = channel.queue_declare("", exclusive=True, arguments={"x-queue-type": "classic"}).method.queue
+    queue = f"{route.target}.{token}"  # a name that RabbitMQ chooses (amq.gen-...) would need a right of its own
+    channel.queue_declare(queue, exclusive=True, arguments={"x-queue-type": "classic"})
     channel.queue_bind(queue, route.target, token)
     channel.basic_consume(queue, lambda *_: came_at.append(time.monotonic()), auto_ack=True)
     sent_s = time.monotonic()

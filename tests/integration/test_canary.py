@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -14,6 +16,7 @@ from bridge.telemetry.health import WELL
 from tests.bridge_line import BridgeLine
 from tests.delay_line import Line
 from tests.devstack.kafka import Kafka
+from tests.devstack.rabbitmq import RabbitMQ
 from tests.devstack.service import wait_for
 from tests.kafka_line import KafkaLine
 
@@ -22,9 +25,9 @@ pytestmark = pytest.mark.redis
 CANARY = {"canary": {"enabled": True, "every": "1s", "delay": "300ms"}}
 
 
-async def comes_back(line: BridgeLine) -> None:
-    settings = line.loaded(CANARY)
-    with line.bridge(CANARY).start() as bridge:
+async def comes_back(line: BridgeLine, **tables: Any) -> None:
+    settings = line.loaded({**CANARY, **tables})
+    with line.bridge({**CANARY, **tables}).start() as bridge:
         bridge.wait_ready()  # it may declare the canary's parts after that
         await asyncio.to_thread(wait_for, lambda: probe(settings)[0].level == "OK", "the canary comes back", 60)
         canaries = Canaries(settings, [kind for kind in ("rabbitmq", "kafka") if settings.routes_of(kind)])
@@ -39,6 +42,19 @@ async def comes_back(line: BridgeLine) -> None:
 async def test_on_rabbitmq_it_comes_back(rabbitmq_vhost: str, redis_url: str, tmp_path: Path) -> None:
     with Line(rabbitmq_vhost, redis_url, tmp_path) as line:
         await comes_back(line)
+
+
+@pytest.mark.rabbitmq
+async def test_the_rights_on_the_names_of_this_installation_are_enough(
+    rabbitmq: RabbitMQ, rabbitmq_vhost: str, redis_url: str, tmp_path: Path
+) -> None:
+    if not rabbitmq.owned:
+        pytest.skip("needs a broker of our own: it makes a user")
+    with Line(rabbitmq_vhost, redis_url, tmp_path) as line:
+        vhost = unquote(rabbitmq_vhost.rpartition("/")[2])
+        own = f"^{line.name}"
+        with rabbitmq.user(line.name, "secret", vhost, (rf"{own}\.", rf"{own}|^amq\.default$", own)) as url:
+            await comes_back(line, rabbitmq={"url": url.replace("@", ":secret@")})
 
 
 @pytest.mark.kafka
