@@ -66,7 +66,7 @@ async def list_messages(here: Here, who: Who, asked: Annotated[ListQuery, Query(
 def criteria(now_ms: int, asked: MessageFilter) -> Criteria:
     """Read the criteria of a list; what is empty does not restrict. Raises ``SettingsError``."""
     restricting = {name: value for name, value in asked.model_dump().items() if value}
-    return read_criteria(now_ms, str, as_bytes("key", asked.key) if asked.key else None, restricting)
+    return read_criteria(now_ms, str, asked.key.encode() if asked.key else None, restricting)
 
 
 def judge_header(here: Backend, who: Caller, wanted: Criteria) -> None:
@@ -76,7 +76,7 @@ def judge_header(here: Backend, who: Caller, wanted: Criteria) -> None:
         raise Problem(403, f"The header {name} is hidden from your role (ui.mask), so it cannot be a filter.")
 
 
-def as_bytes(name: str, text: str) -> bytes:
+def _as_bytes(name: str, text: str) -> bytes:
     """Return text as UTF-8. Raises ``SettingsError`` for half of a surrogate pair, which JSON can carry."""
     try:
         return text.encode()
@@ -142,12 +142,10 @@ async def schedule(
     With the header Idempotency-Key a repeated request parks no second message.
     """
     named = (new.routing_key, new.record_key, new.topic, new.content_type, new.message_id)
-    for text in (*named, *new.headers, *new.headers.values()):
-        as_bytes("The message", text or "")
+    for text in (*new.headers, *new.headers.values()):
+        _as_bytes("The message", text)
     draft = Draft(_content(new), new.headers, *named, in_api=True)
     due = read_due(new.after, new.at, NAMES)
-    if idempotency_key is not None:
-        as_bytes("Idempotency-Key", idempotency_key)
     scheduled, fresh = await here.operator(who).send(new.route, draft, new.key, due, idempotency_key)
     return reply(scheduled, 201 if fresh else 200)
 
@@ -156,7 +154,7 @@ def _content(new: NewMessage) -> bytes:
     if (new.body is None) == (new.body_base64 is None):
         raise SettingsError("Give one of body (text) and body_base64.")
     if new.body is not None:
-        return as_bytes("body", new.body)
+        return _as_bytes("body", new.body)
     try:
         return b64decode(new.body_base64 or "", validate=True)
     except ValueError:
@@ -203,7 +201,7 @@ for _verb in VERBS:
 async def cancel_key(key: str, here: Here, who: Who, route: Text = None, reason: Reason = "") -> Response:
     """Cancel the messages with a producer's key. The route may be left out where only one is configured."""
     operator = here.operator(who)
-    ids = await operator.ids_of_key(as_bytes("key", key), route)
+    ids = await operator.ids_of_key(key.encode(), route)
     results = await operator.act(CANCEL, ids, reason=reason, what=f"key {key}")
     if all(result.code != FINE for result in results):
         raise refusal(results[0])

@@ -11,7 +11,7 @@ from bridge.core.errors import SettingsError
 from bridge.core.state import State
 from bridge.http.access import Caller, Role, router
 from bridge.http.backend import Backend, Here, Who, reply
-from bridge.http.messages import NAMES, as_bytes, criteria, judge_header
+from bridge.http.messages import NAMES, criteria, judge_header
 from bridge.http.problems import Problem
 from bridge.http.schemas import Bulk, BulkFilter, Restore, problems
 from bridge.operate.bulk import MESSAGES_MAX, OPERATOR_MAX, Selection
@@ -88,7 +88,7 @@ async def restore(asked: Restore, here: Here, who: Who) -> Response:
     """
     operator = here.operator(who)
     asks = asked.model_dump(exclude={"dry_run", "reason"})
-    asks["key"] = as_bytes("key", asked.key) if asked.key else None
+    asks["key"] = asked.key.encode() if asked.key else None
     order = read_order(await operator.now_ms(), str, **asks)
     if asked.dry_run:
         async with here.looking():

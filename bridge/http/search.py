@@ -15,7 +15,6 @@ from bridge.desk.numbers import RouteStats
 from bridge.desk.rows import Filter, Row
 from bridge.http.access import Role, router
 from bridge.http.backend import Backend, Here, Who, reply
-from bridge.http.messages import as_bytes
 from bridge.http.schemas import Anything, Text, problems
 from bridge.operate import find
 from bridge.operate.documents import ID, SearchResult
@@ -31,7 +30,6 @@ async def search(
     here: Here, who: Who, q: Annotated[str, Query(max_length=500, pattern=r"\S", examples=[ID])], route: Text = None
 ) -> Response:
     """Find messages by their id or by the producer's key: in the store, and in the history of those that left it."""
-    as_bytes("q", q)
     return reply(await here.operator(who).search(q.strip(), route))
 
 

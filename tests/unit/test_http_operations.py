@@ -324,3 +324,12 @@ async def test_a_store_that_is_away_for_a_while_does_not_end_an_operation(monkey
 async def test_a_wrong_request_is_refused_in_a_sentence(asked: dict[str, Any], why: str) -> None:
     async with api() as client:
         assert why in (await client.call("POST", "/bulk", 422, asked))["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/bulk", {"verb": "cancel", "filter": {"key": "\ud800"}}), ("/restore", {"key": "\ud800", "dry_run": True})],
+)
+async def test_a_key_that_is_half_of_a_surrogate_pair_is_refused(path: str, body: dict[str, object]) -> None:
+    async with api() as client:
+        assert "key" in (await client.call("POST", path, 422, body))["detail"]
