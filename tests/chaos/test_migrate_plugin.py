@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 
+from adapters.rabbitmq.declarations import Exchange
 from adapters.rabbitmq.migration import apply
-from adapters.rabbitmq.migration.move_plan import names_of
+from adapters.rabbitmq.migration.move_plan import PluginMove, names_of
 from bridge.desk.migration import Means
 from bridge.settings import load
 from tests.bridge_process import Bridge, Tables
@@ -158,8 +159,8 @@ def test_an_exchange_that_a_kill_left_missing_is_declared_by_the_next_run(
     moving.run("--apply")
     moving.bridge.start().wait_ready()
 
-    def killed(broker: Any, move: Any) -> float:
-        broker.delete(move.names.old)
+    def killed(broker: apply.MigratingBroker, move: PluginMove) -> float:
+        broker.delete(Exchange(move.names.old))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -184,13 +185,13 @@ def test_without_rabbitmqctl_only_a_paused_and_empty_exchange_is_replaced(
     moving: Moving, open_traffic: OpenTraffic
 ) -> None:
     traffic = open_traffic("topic")
-    traffic.fill(50, (12, 13))
+    traffic.fill(50, (30, 31))
     moving.run("--apply")
     moving.bridge.start().wait_ready()
     assert moving.run("--apply")[0] == 5
     assert moving.run("--apply", "--paused")[0] == 5
     assert exchange_types(moving)["moved.topic"] == PLUGIN
-    wait_for(lambda: not traffic.book.lost, "all messages that waited have arrived", 20)
+    wait_for(lambda: not traffic.book.lost, "all messages that waited have arrived", 40)
     assert moving.run("--apply", "--paused")[0] == 0
     assert exchange_types(moving)["moved.topic"] == "topic"
     traffic.fill(50, (0.2, 1))
