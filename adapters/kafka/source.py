@@ -210,6 +210,9 @@ class KafkaSource:
         self._took_at = 0.0
         #: Since when no broker has answered the consumer (monotonic, s); 0 while one does. It outlives a consumer.
         self._silent_s = 0.0
+        #: The last consumer's name in its group. The next one joins under it: a group waits for the session of a member
+        #: that could not leave, such as while Kafka was away. A name that has left counts as none.
+        self._member_id = ""
         self._rate = Throughput()
         self._closed_routes: frozenset[str] = frozenset()
         self._paused: set[TopicPartition] = set()
@@ -300,6 +303,7 @@ class KafkaSource:
                 async with asyncio.timeout(_START_S):
                     await start(consumer, self._rules)
                 self._commits.begin()
+                consumer._coordinator.member_id = self._member_id
                 if self._silent_s:
                     self._health.say(_SUBJECT, "nothing is taken from Kafka yet: the consumer joins its group again")
                 consumer._client.cluster.add_listener(self._assignments.invalidate)
@@ -315,6 +319,8 @@ class KafkaSource:
                 task = asyncio.current_task()
                 cancelled = task is not None and task.cancelling() > 0  # and so are the tasks that hold deliveries
                 await self.revoked(consumer, tuple(self._parts), 0.0 if cancelled else _IN_HAND_S)
+                if consumer._coordinator is not None:
+                    self._member_id = consumer._coordinator.member_id
                 await give_up_consumer(consumer)
 
     async def revoked(

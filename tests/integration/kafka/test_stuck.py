@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.errors import KafkaError
 
 from adapters.kafka import sink as sink_module
 from adapters.kafka import source as source_module
@@ -86,6 +88,28 @@ async def test_a_hanging_consumer_is_reported_and_replaced(topics: Topics, monke
         words = "nothing is taken from Kafka: records are waiting and the consumer fetches none. postdate replaces it"
         assert [text for text in said if text] == [words]
         await until(lambda: source.health.sentence() == "All well.", source.health.sentence())
+
+
+async def test_a_consumer_that_follows_one_that_could_not_leave_joins_without_waiting_for_its_session(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_answer(coordinator: GroupCoordinator) -> None:
+        coordinator.reset_generation()
+
+    consumers = Consumers(monkeypatch)
+    topic = await topics.make("intake")
+    async with Source(topics, topic, [topic], session_timeout="30s") as source:
+        await topics.write(topic, [small(0)])
+        await source.take(1)
+        with monkeypatch.context() as patched:
+            patched.setattr(GroupCoordinator, "_maybe_leave_group", no_answer)
+            consumers.made[0]._coordinator._pending_exception = KafkaError("away")
+            await until(lambda: len(consumers.made) == 2, "the consumer is not replaced")
+        await topics.write(topic, [small(1)])
+        begun = time.monotonic()
+        (delivery,) = await source.take(1)
+        assert delivery.payload.endswith(b"1")
+        assert time.monotonic() - begun < 5.0, "the group waits up to 8 s for a member that does not come"
 
 
 @pytest.mark.usefixtures("quick")
