@@ -40,8 +40,8 @@ class LimitedConnection(AIOKafkaConnection):
     def send(self, request: Any, expect_response: bool = True) -> Awaitable[Any]:
         """Send, and report a connection that broke a moment ago as one that closed.
 
-        uvloop raises a bare RuntimeError there. It would end aiokafka's task that updates the metadata, and the search
-        for the group's coordinator would wait for it for ever.
+        uvloop raises a bare RuntimeError there, and aiokafka expects an OSError (its issue 1038). It would end the task
+        that updates aiokafka's metadata, and the search for the group's coordinator would wait for it for ever.
         """
         try:
             answer: Awaitable[Any] = super().send(request, expect_response)
