@@ -14,7 +14,6 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Set
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
@@ -470,21 +469,10 @@ class _Body:
         if self.held > self.most:
             raise self.too_large()
         if self._room.left < 0:
-            await self._discard(message)
             text = "Too many bodies arrive at once. Try again."
             raise Problem(503, text, {"Connection": "close", "Retry-After": "2"})
         self._ended = not message.get("more_body", False)
         return message
-
-    async def _discard(self, message: Message) -> None:
-        """Read the rest, within the limits: a client that still sends would see a closed connection and no answer."""
-        taken, self.held = self.held, 0
-        self._room.left += taken
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._until):
-                while message.get("more_body", False) and taken <= self.most:
-                    message = await self._receive()
-                    taken += len(message.get("body", b""))
 
 
 class _SecuredAnswer:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -29,12 +28,11 @@ from bridge.http.line import Processes
 from bridge.http.problems import Problem
 from bridge.http.schemas import ProblemDetails
 from bridge.settings.model import Auth, Http, Limits, NamedToken, Ui
-from tests.api import AUTH, TOKENS, Api, MemoryStores, api, settings
+from tests.api import AUTH, TOKENS, MemoryStores, api, settings
 
 #: Each test builds the app, which takes a tenth of a second.
 pytestmark = pytest.mark.slow
 
-AS_JSON = {"Content-Type": "application/json"}
 #: What needs no token. The one for /metrics is judged by `auth.open_metrics`.
 OPEN = {"/openapi.json", "/livez", "/readyz", "/startupz", "/version", "/metrics"}
 #: The lowest role of everything that is no plain reading. A new route is added here on purpose.
@@ -353,10 +351,10 @@ async def test_a_message_may_hold_any_json_as_text() -> None:
         await client.schedule(json.dumps([{"a": [1, 2, '"']}] * 20_000))
 
 
-@asynccontextmanager
-async def crowded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
-    """An API with room for 100 KiB, of which a request that does not end takes 60,000 bytes."""
+async def test_large_bodies_share_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bridge.http.access.BODIES_BYTES", 0)
+    given = settings(http=Http.model_validate({"request_max": "100KiB"}))
+
     taken = asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
@@ -364,37 +362,16 @@ async def crowded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
         taken.set()
         await asyncio.sleep(60)
 
-    async with api(given=settings(http=Http.model_validate({"request_max": "100KiB"}))) as client:
-        first = asyncio.ensure_future(client.client.post("/api/v1/messages", content=slow(), headers=AS_JSON))
+    async with api(given=given) as client:
+        headers = {"Content-Type": "application/json"}
+        first = asyncio.ensure_future(client.client.post("/api/v1/messages", content=slow(), headers=headers))
         async with asyncio.timeout(20):
             await taken.wait()
-        yield client
+        refused = await client.client.post("/api/v1/messages", content=b"x" * 60_000, headers=headers)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
         first.cancel()
         await asyncio.wait([first])
         await client.schedule("x" * 90_000)
-
-
-async def test_large_bodies_share_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with crowded(monkeypatch) as client:
-        refused = await client.client.post("/api/v1/messages", content=b"x" * 60_000, headers=AS_JSON)
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
-
-
-@pytest.mark.parametrize(("chunks", "read"), [(6, 6), (100, 11)])
-async def test_a_body_without_room_is_read_up_to_its_limit_because_its_client_may_still_send(
-    chunks: int, read: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[int] = []
-
-    async def body() -> AsyncIterator[bytes]:
-        for number in range(chunks):
-            taken.append(number)
-            yield b"x" * 10_000
-
-    async with crowded(monkeypatch) as client:
-        refused = await client.client.post("/api/v1/messages", content=body(), headers=AS_JSON)
-        assert (refused.status_code, len(taken)) == (503, read)
-        assert (await client.client.post("/api/v1/messages", content=b"x" * 40_000, headers=AS_JSON)).status_code == 400
 
 
 async def test_the_openapi_document_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
