@@ -45,8 +45,9 @@ Floors, lowest first. A file imports only from its own floor and from floors lis
 
 To add
 
-- a header that delays: ``delay/header.py``; the stages see only what it decided. Other headers of producers: x-delay-to
-  in ``delay/trust.py``, x-delay-priority in ``adapters/kafka/intake.py``. Headers on the way out, x-delay-..., in
+- a header that delays: ``delay/header.py``; the stages see only what it decided; ``DELAY_HEADERS`` in
+  ``adapters/kafka/producers/`` and in ``deploy/kafka-java``. Other headers of producers: x-delay-to in
+  ``delay/trust.py``, x-delay-priority in ``adapters/kafka/intake.py``. Headers on the way out, x-delay-..., in
   ``adapters/<broker>/``: id and due in ``outgoing.py``, reason in ``levels/packing.py``, traceparent in
   ``broker_payloads.py``, expiration in ``raw/expiration.py`` (RabbitMQ)
 - a setting: ``settings/model.py`` (``Only`` for one broker's routes), its paragraph in ``config.example.toml``, rules

@@ -89,12 +89,20 @@ def broker_errors(rules: Kafka) -> Iterator[None]:
     try:
         yield
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if _is_requested():
             raise
         raise BrokerUnavailable("aiokafka's client stopped by itself") from error
     except (KafkaError, OSError, ValueError, RuntimeError) as error:  # TimeoutError and ssl's errors are OSErrors
         raise BrokerUnavailable(sentence(error, rules)) from error
+
+
+def _is_requested() -> bool:
+    """Whether a caller cancelled the current task. Around ``asyncio.run`` there is none."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is None or task.cancelling() > 0
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class BrokenInclude(Exception):
 
 def flatten(name: str, root: Path = LUA) -> str:
     """Return the script ``name`` with each of its includes once, dependencies first."""
-    body = (root / f"{name}.lua").read_text()
+    body = (root / f"{name}.lua").read_text("utf-8")
     shebang, _, rest = body.partition("\n") if body.startswith("#!") else ("", "", body)
     taken: list[str] = []
     parts: list[str] = []
@@ -63,7 +63,7 @@ def _collect(root: Path, body: str, path: list[str], taken: list[str], parts: li
         file = root / f"{include}.lua"
         if not file.exists():
             raise BrokenInclude(f"{path[-1]} includes {include}, which does not exist")
-        text = file.read_text()
+        text = file.read_text("utf-8")
         _collect(root, text, [*path, include], taken, parts)
         taken.append(include)
         parts.append(_INCLUDE.sub("", text))

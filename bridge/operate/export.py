@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -61,8 +61,13 @@ async def exported(desk: Desk, state: State | None, wanted: Criteria) -> AsyncIt
 
 def _line(stored: Stored) -> dict[str, Any]:
     row, envelope = stored
-    whole = {"at_ms": row.at_ms, "envelope": b64encode(envelope).decode(), "crc32": crc32(row.id + envelope)}
-    return {**message_of(row).as_dict(), **whole}
+    line = {**message_of(row).as_dict(), "at_ms": row.at_ms, "envelope": b64encode(envelope).decode()}
+    return {**line, "crc32": _checksum(line)}
+
+
+def _checksum(line: Mapping[str, Any]) -> int:
+    """Return the checksum of all members: a line that someone edited is refused."""
+    return crc32(json.dumps(line, sort_keys=True).encode())
 
 
 def read_head(text: str) -> str:
@@ -83,12 +88,12 @@ def read_line(text: str) -> Line | int:
         return int(members.get("messages", -1))
     try:
         message_id, envelope = members["id"].encode(), b64decode(members["envelope"], validate=True)
-        state, at_ms, crc = members["state"], int(members["at_ms"]), members["crc32"]
+        state, at_ms, crc = members["state"], int(members["at_ms"]), members.pop("crc32")
         shard_of(message_id)
     except (KeyError, TypeError, AttributeError, NotBase64, ValueError) as error:
         raise DamagedLine(f"a member is missing or wrong ({error})") from None
-    if crc32(message_id + envelope) != crc or state not in _STATES:
-        raise DamagedLine("its bytes were changed: the checksum does not fit")
+    if _checksum(members) != crc or state not in _STATES:
+        raise DamagedLine("it was changed: the checksum does not fit")
     try:
         opened = unseal(envelope)
     except UnopenedEnvelope as error:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from hashlib import sha1
 from pathlib import Path
 
@@ -111,3 +114,10 @@ def test_every_script_is_loaded_with_the_sha_that_redis_computes() -> None:
 def test_no_two_scripts_share_a_name() -> None:
     files = [file.stem for file in LUA.glob("*/*.lua") if file.parent.name != "include"]
     assert len(files) == len(set(files))
+
+
+@pytest.mark.slow
+def test_scripts_are_read_as_utf8_whatever_the_locale() -> None:
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", "from adapters.redis.scripts import scripts; scripts()"]
+    subprocess.run(command, env=os.environ | locale, check=True)

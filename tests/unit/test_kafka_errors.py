@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from aiokafka.errors import (
     KafkaConnectionError,
@@ -33,3 +35,17 @@ def test_a_broker_that_is_away_is_named_before_the_text_of_the_library(error: Ex
     with pytest.raises(BrokerUnavailable) as caught, broker_errors(Kafka(bootstrap_servers=WHERE)):
         raise error
     assert str(caught.value) == words
+
+
+async def test_a_client_that_cancels_itself_is_a_broker_that_is_away_also_around_a_loop_of_its_own() -> None:
+    async def stops_itself() -> None:
+        raise asyncio.CancelledError
+
+    def in_a_thread() -> None:
+        with broker_errors(Kafka(bootstrap_servers=WHERE)):
+            asyncio.run(stops_itself())
+
+    with pytest.raises(BrokerUnavailable):
+        await asyncio.to_thread(in_a_thread)
+    with pytest.raises(BrokerUnavailable), broker_errors(Kafka(bootstrap_servers=WHERE)):
+        await stops_itself()

@@ -169,17 +169,17 @@ async def test_a_store_with_other_shards_takes_every_message_and_consumers_see_i
 
 async def test_a_damaged_line_is_named_and_the_others_are_put_back() -> None:
     source, target = Place(), Place()
-    for _ in range(4):
+    edits = {'"at_ms": 1': '"at_ms": 2', '"envelope": "A': '"envelope": "B', '"state": "parked"': '"state": "dead"'}
+    for _ in range(2 + len(edits)):
         await source.park()
-    lines = await source.lines()
-    lines[2] = lines[2].replace('"at_ms": 1', '"at_ms": 2').replace('"envelope": "A', '"envelope": "B')
-    lines[3] = lines[3][: len(lines[3]) // 2]
-    found, complaints = await target.take(lines)
+    head, *lines, end = await source.lines()
+    edited = [line.replace(*edit) for line, edit in zip(lines, edits.items(), strict=False)]
+    found, complaints = await target.take([head, *edited, lines[-2][:90], lines[-1], end])
     assert complaints == [
-        "line 3: its bytes were changed: the checksum does not fit",
-        "line 4: it is no JSON, or it was cut off",
+        *(f"line {number}: it was changed: the checksum does not fit" for number in range(2, 2 + len(edits))),
+        "line 5: it is no JSON, or it was cut off",
     ]
-    assert (found.damaged, totals(found), found.whole) == (2, {Fate.PARKED: 2}, True)
+    assert (found.damaged, totals(found), found.whole) == (1 + len(edits), {Fate.PARKED: 1}, True)
 
 
 async def test_a_file_that_was_cut_off_is_noticed() -> None:

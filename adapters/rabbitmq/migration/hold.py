@@ -40,7 +40,7 @@ def script(vhost: str, exchange: str, waiting: str, proof: str, hold_ms: int = _
         "@PROOF@": _resource(vhost, "queue", proof),
         "@WAIT_MS@": str(hold_ms),
     }
-    lines = [line for line in _SCRIPT.read_text().splitlines() if not line.lstrip().startswith("%%")]
+    lines = [line for line in _SCRIPT.read_text("utf-8").splitlines() if not line.lstrip().startswith("%%")]
     return re.sub("|".join(places), lambda found: places[found[0]], "\n".join(lines))
 
 
