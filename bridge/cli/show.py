@@ -161,8 +161,11 @@ def _print_past(entry: PastMessage) -> None:
 
 def _retry_text(retry: RetryFacts) -> str:
     """Return the attempt for which a message waits, and how its consumers failed."""
+    which = f"attempt {retry.attempt} of {retry.attempts}"
+    if retry.attempt > retry.attempts:
+        which = f"no attempt left of {retry.attempts}"
     why = f"last reason {retry.reason}, " if retry.reason else ""
-    return f"attempt {retry.attempt} of {retry.attempts} ({why}first failed {retry.first_failed}, id {retry.id})"
+    return f"{which} ({why}first failed {retry.first_failed}, id {retry.id})"
 
 
 def _properties(properties: Mapping[str, object]) -> list[tuple[str, str]]:

@@ -482,7 +482,7 @@ def test_what_postdate_said_before_it_fell_silent_is_not_shown_and_no_name_comes
     }
     page.page.route("**/api/v1/status*", lambda asked: asked.fulfill(status=503, json=answer))
     lines = page.page.locator(".verdict.bad li")
-    expect(lines).to_have_text(["parent: it is stopping", "a-1: it is stopping", "store Redis does not answer"])
+    expect(lines).to_have_text(["parent: it is stopping", "a-1: it is stopping", "store: Redis does not answer"])
     page.page.unroute("**/api/v1/status*")
     page.page.route("**/api/v1/status*", lambda asked: asked.abort())
     expect(page.page.locator(".verdict.bad", has_text="postdate does not answer")).to_be_visible()

@@ -117,7 +117,7 @@ def test_show_tells_the_attempt_for_which_a_message_waits(
     name = exhaust(line, consumers["spent"])
     capsys.readouterr()
     assert run_command(["show", name, "--config", str(line.file())]) == 0
-    assert re.search(r"retry +attempt 3 of 2 \(last reason rejected, first failed 20", capsys.readouterr().out)
+    assert re.search(r"retry +no attempt left of 2 \(last reason rejected, first failed 20", capsys.readouterr().out)
     assert run_command(["show", name, "--config", str(line.file()), "-o", "json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["retry"]["attempt"], shown["retry"]["attempts"]) == (3, 2)

@@ -61,7 +61,7 @@ export function Verdict({ now, poll }) {
       troubles.length > 1 &&
       html`<ul>${troubles.map(
         (fault) =>
-          html`<li>${!fault.text.startsWith(fault.subject) && html`<b>${fault.subject}</b> `}${fault.text}
+          html`<li>${!fault.text.startsWith(fault.subject) && html`<b>${fault.subject}:</b> `}${fault.text}
       ${fault.instance && html`<span class="dim"> (${fault.instance})</span>`}</li>`,
       )}</ul>`
     }
