@@ -59,7 +59,16 @@ def test_a_failover_under_load_loses_nothing_that_a_replica_had_to_hold(
     ledger.wait_arrivals(500, 40)
     ledger.stop_producing()
     # Sentinel may make the old one master again, which lacks the latest moves, and postdate says so.
-    wait_for(lambda: bridge.is_ready() or "No parked message seems to be lost" in bridge.health(), "all is well again")
+    health = [""]
+
+    def well() -> bool:
+        health[:] = [bridge.health()]
+        return bridge.is_ready() or "No parked message seems to be lost" in health[0]
+
+    try:
+        wait_for(well, "all is well again", 60)
+    except TimeoutError:
+        pytest.fail(health[0])
     # A promoted replica has not heard of the last deliveries: copies, as many as the old master recorded alone.
     settled(line, ledger, 60).assert_kept(copies_max=1000)
 
